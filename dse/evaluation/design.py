@@ -1,0 +1,134 @@
+"""A design: chip, cluster, plan, workload and how it is trained, as scalars or columns.
+
+`rows` brings any of them to broadcasting float columns without changing a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hw_models.chip import Chip
+from hw_models.cluster import Cluster
+from hw_models.stack import Stack
+from hw_models.technology import Technology
+from workloads.network import Workload
+from workloads.plan import Plan
+from workloads.precision import Training
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is evaluated.  Hardware (chip, cluster, stack, technology) and plan may each be columns.
+
+    scalars          one design
+    hardware (N,), plan scalar; or the reverse; or both (N,)   N designs, row by row
+    hardware (H, 1), plan (P,)   every plan on every chip, shape (H, P)
+    """
+
+    chip: Chip
+    cluster: Cluster
+    plan: Plan
+    workload: Workload
+    technology: Technology
+    stack: Stack = field(default_factory=Stack)
+    training: Training = field(default_factory=Training)
+
+
+def unchecked(model: Model, changes: dict[str, Any]) -> Model:
+    """A copy of a frozen dataclass with `changes`, which are known to be valid already."""
+    copy = object.__new__(type(model))
+    for name, value in vars(model).items():
+        object.__setattr__(copy, name, changes.get(name, value))
+    return copy
+
+
+def _numeric(model: Any) -> dict[str, np.ndarray]:
+    """The numeric fields of a model as float columns of at least one element."""
+    found = {}
+    for item in fields(model):
+        value = getattr(model, item.name)
+        if isinstance(value, (int, float, np.ndarray, np.generic, list)) and not isinstance(value, bool):
+            found[item.name] = np.atleast_1d(np.asarray(value, dtype=float))
+    return found
+
+
+def _shaped(model: Model, shape_of: Any) -> Model:
+    changes: dict[str, Any] = {name: shape_of(value) for name, value in _numeric(model).items()}
+    for item in fields(model):  # type: ignore[arg-type]
+        value = getattr(model, item.name)
+        if isinstance(value, tuple) and value and is_dataclass(value[0]):
+            changes[item.name] = tuple(_shaped(inner, shape_of) for inner in value)
+    return unchecked(model, changes)
+
+
+def _dimensions(model: Any) -> int:
+    """1 if a field is a column, 2 if one is (H, 1), 0 if all are scalars."""
+    deepest = 0
+    for item in fields(model):
+        value = getattr(model, item.name)
+        if isinstance(value, np.ndarray):
+            deepest = max(deepest, value.ndim)
+        elif isinstance(value, list):
+            deepest = max(deepest, 1)
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            deepest = max(deepest, max(_dimensions(inner) for inner in value))
+    return deepest
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A design whose numbers are float columns that broadcast against each other.
+
+    paired   True: hardware and plan are (N,) row by row; False: hardware (H, 1), plan (P,)
+    """
+
+    chip: Chip
+    cluster: Cluster
+    plan: Plan
+    workload: Workload
+    technology: Technology
+    stack: Stack
+    training: Training
+    paired: bool
+
+
+def rows(design: Design) -> Rows:
+    """The design as broadcasting float columns (see `Design` for the accepted shapes)."""
+    hardware = (design.chip, design.cluster, design.stack, design.technology)
+    deepest = max(_dimensions(model) for model in hardware)
+    paired = deepest == 1 and _dimensions(design.plan) == 1
+    if paired:
+        def shape_of(value: np.ndarray) -> np.ndarray:
+            return value
+    else:
+        def shape_of(value: np.ndarray) -> np.ndarray:
+            return value if value.ndim == 2 else value[:, None]
+
+    chip, cluster, stack, technology = (_shaped(model, shape_of) for model in hardware)
+    return Rows(
+        chip=chip,
+        cluster=cluster,
+        plan=unchecked(design.plan, dict(_numeric(design.plan))),
+        workload=design.workload,
+        technology=technology,
+        stack=stack,
+        training=design.training,
+        paired=paired,
+    )
+
+
+def take(model: Model, index: np.ndarray) -> Model:
+    """The rows `index` of a model whose numeric fields are scalars or (N,) columns."""
+    changes: dict[str, Any] = {
+        name: value[index] if value.size > 1 else value for name, value in _numeric(model).items()
+    }
+    for item in fields(model):  # type: ignore[arg-type]
+        value = getattr(model, item.name)
+        if isinstance(value, tuple) and value and is_dataclass(value[0]):
+            changes[item.name] = tuple(take(inner, index) for inner in value)
+    return unchecked(model, changes)

@@ -1,0 +1,361 @@
+"""The search problem: hardware rows in, each row's best plans out. Joins a space of choices with the evaluation.
+
+`NestedProblem` sweeps every plan for a hardware row; `JointProblem` takes the plan from the row as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from dse.evaluation.design import Design, take, unchecked
+from dse.evaluation.evaluate import evaluate
+from dse.evaluation.memory import memory
+from dse.evaluation.stages import blocks_by_place, stages
+from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
+from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
+from dse.exploration.sweep import Goals, sweep
+from dse.exploration.variables import Integers, Objective, Outcome, Space, Variable
+from hw_models.chip import Chip
+from hw_models.cluster import Cluster
+from hw_models.physical.area import die_area
+from hw_models.physical.power import tdp
+from hw_models.stack import Stack
+from hw_models.technology import Technology
+from workloads.network import Workload
+from workloads.plan import CHOICES, SWITCHES, Plan
+from workloads.precision import Training
+
+#: Plans looked at on a chip that breaks a limit of its own (area, TDP): enough for a nearest miss.
+GLANCE = 512
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything a search holds fixed, and the chip and cluster it starts from.
+
+    technology_of   (process, hbm) -> Technology
+    """
+
+    chip: Chip
+    cluster: Cluster
+    workload: Workload
+    training: Training
+    stack: Stack
+    technology_of: Callable[[str, str], Technology]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Chips, clusters and technologies of some rows: homogeneous in every structural choice, columns (N,)."""
+
+    chip: Chip
+    cluster: Cluster
+    technology: Technology
+    rows: np.ndarray
+
+    def design(self, which: Any, plan: Plan, scene: Scene, *, paired: bool) -> Design:
+        """The design of rows `which` with a plan; against every plan unless `paired`."""
+        models = [take(model, which) for model in (self.chip, self.cluster, self.technology)]
+        if not paired:
+            models = [as_column(model) for model in models]
+        return Design(models[0], models[1], plan, scene.workload, models[2], scene.stack, scene.training)
+
+
+def as_column(model: Any) -> Any:
+    """Numeric columns (N,) of a model as (N, 1), to meet plans (P,)."""
+    changes: dict[str, Any] = {}
+    for item in fields(model):
+        value = getattr(model, item.name)
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            changes[item.name] = value[:, None]
+        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
+            changes[item.name] = tuple(as_column(inner) for inner in value)
+    return unchecked(model, changes)
+
+
+def hardware_groups(space: Space, rows: Integers, scene: Scene) -> list[Hardware]:
+    """Rows decoded and grouped by what is not a number: process, memory generation, kind of compute, devices.
+
+    Variables are named `chip.FIELD`, `cluster.devices` or `cluster.tiers.I.FIELD`.
+    """
+    values = space.decode(rows)
+    structural = [name for name in values if values[name].dtype.kind in "UO" or name == "cluster.devices"]
+    keys: dict[tuple[Any, ...], list[int]] = {}
+    for i in range(len(rows)):
+        keys.setdefault(tuple(values[name][i] for name in structural), []).append(i)
+    found = []
+    for key, members in keys.items():
+        index = np.array(members)
+        fixed = dict(zip(structural, key, strict=True))
+        chosen = {name: fixed.get(name, column[index]) for name, column in values.items()}
+        chip = _with(scene.chip, chosen, "chip.")
+        cluster = _cluster(scene.cluster, chosen)
+        found.append(Hardware(chip, cluster, scene.technology_of(chip.process, chip.hbm), index))
+    return found
+
+
+def _number(value: Any) -> Any:
+    return value.astype(float) if isinstance(value, np.ndarray) else value
+
+
+def _with(model: Any, chosen: Mapping[str, Any], prefix: str) -> Any:
+    changes = {
+        name.removeprefix(prefix): _number(value)
+        for name, value in chosen.items()
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix)
+    }
+    return unchecked(model, changes) if changes else model
+
+
+def _cluster(cluster: Cluster, chosen: Mapping[str, Any]) -> Cluster:
+    tiers = tuple(_with(tier, chosen, f"cluster.tiers.{i}.") for i, tier in enumerate(cluster.tiers))
+    if "cluster.devices" in chosen:
+        devices = float(chosen["cluster.devices"])
+        # the outermost tier holds every device
+        tiers = (*tiers[:-1], unchecked(tiers[-1], {"size": np.maximum(devices, 1.0)}))
+        return unchecked(cluster, {"devices": devices, "tiers": tiers})
+    return unchecked(cluster, {"tiers": tiers})
+
+
+class _Common:
+    """What nested and joint problems share: names, constraints and the fingerprint."""
+
+    def __init__(
+        self, space: Space, scene: Scene, goals: Goals, plan_space: PlanSpace, *, name: str, constants: Any = None,
+        threads: int | None = None,
+    ) -> None:
+        self.space, self.scene, self.goals, self.plan_space = space, scene, goals, plan_space
+        self.name, self.constants, self.threads = name, constants, threads
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is wanted."""
+        return self.goals.objectives
+
+    @property
+    def plan_fields(self) -> tuple[str, ...]:
+        """Names of the columns of a plan."""
+        return Plan.names()
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """Every rule a design may break."""
+        rules = [DEVICES_RULE, *PLAN_RULES, *(f"{name} % tensor" for name in self.scene.workload.network.divisors()), "memory"]
+        return tuple(dict.fromkeys([*rules, *(metric for metric, _, _ in self.goals.limits)]))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything an archived answer depends on."""
+        scene = self.scene
+        network = scene.workload.network
+        fixed = {
+            "chip": _plain(scene.chip),
+            "cluster": _plain(scene.cluster),
+            "stack": _plain(scene.stack),
+            "training": asdict(scene.training),
+        }
+        return {
+            "name": self.name,
+            "mode": type(self).__name__,
+            "space": self.space.describe(),
+            "network": {"name": network.name, "blocks": _digest(repr(network.blocks(scene.workload.sequence)))},
+            "sequence": scene.workload.sequence,
+            "global_batch": scene.workload.global_batch,
+            "objectives": [[o.name, o.direction] for o in self.goals.objectives],
+            "limits": [list(limit) for limit in self.goals.limits],
+            "plans": _plain(self.plan_space),
+            **fixed,
+            "constants": _digest(json.dumps(self.constants, sort_keys=True, default=str)),
+        }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(model: Any) -> Any:
+    """A model as JSON-able data."""
+    if hasattr(model, "__dataclass_fields__"):
+        return {item.name: _plain(getattr(model, item.name)) for item in fields(model)}
+    if isinstance(model, Mapping):
+        return {str(key): _plain(value) for key, value in model.items()}
+    if isinstance(model, (tuple, list)):
+        return [_plain(value) for value in model]
+    return model.tolist() if isinstance(model, (np.ndarray, np.generic)) else model
+
+
+class NestedProblem(_Common):
+    """A row is a chip and a cluster; its answer is the exact front over every plan."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._tables: dict[int, tuple[PlanTable, np.ndarray]] = {}
+
+    @property
+    def designs(self) -> int:
+        """Chips times plans."""
+        total = 0
+        for devices in self._devices():
+            total += len(self.plans(devices)[0])
+        return self.space.size // max(len(self._devices()), 1) * total
+
+    def _devices(self) -> list[int]:
+        for variable in self.space.variables:
+            if variable.name == "cluster.devices":
+                return [int(value) for value in variable.values]
+        return [int(np.max(self.scene.cluster.devices))]
+
+    def plans(self, devices: int) -> tuple[PlanTable, np.ndarray]:
+        """All plans on `devices` devices and the bytes each needs (no chip enters)."""
+        if devices not in self._tables:
+            table = enumerate_plans(self.scene.workload, devices, self.plan_space)
+            self._tables[devices] = (table, self._needed(table))
+        return self._tables[devices]
+
+    def _needed(self, table: PlanTable, chunk: int = 65536) -> np.ndarray:
+        blocks, workload = blocks_by_place(self.scene.workload), self.scene.workload
+        needed = np.empty(len(table))
+        for start in range(0, len(table), chunk):
+            plan = table.rows(start, start + chunk)
+            layout = stages(plan, workload, blocks["body"].count)
+            needed[start : start + chunk] = memory(plan, self.scene.training, blocks, layout).total
+        return needed
+
+    def evaluate(self, rows: Integers) -> list[Outcome]:
+        """The inner front of every row.
+
+        Plans that no chip of a group can hold are counted as `memory` failures before anything is priced;
+        a chip that breaks its own area or TDP limit is looked at with a few plans only.
+        """
+        rows = np.atleast_2d(rows)
+        outcomes: list[Outcome | None] = [None] * len(rows)
+        for hardware in hardware_groups(self.space, rows, self.scene):
+            table, needed = self.plans(int(np.max(hardware.cluster.devices)))
+            capacity = np.broadcast_to(hardware.chip.hbm_capacity, (len(hardware.rows),))
+            broken = self._broken_limits(hardware)
+            for value in np.unique(capacity):
+                for glance in (False, True):
+                    members = np.flatnonzero((capacity == value) & (broken == glance))
+                    if len(members):
+                        found = self._sweep(hardware, members, table, needed, float(value), glance)
+                        for at, outcome in zip(members, found, strict=True):
+                            outcomes[int(hardware.rows[at])] = outcome
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _broken_limits(self, hardware: Hardware) -> np.ndarray:
+        """Which chips break a limit that no plan can mend."""
+        known = {
+            "die_area": lambda: die_area(hardware.chip, hardware.technology),
+            "tdp": lambda: tdp(hardware.chip, hardware.technology, precision=self.scene.training.precision),
+        }
+        broken = np.zeros(len(hardware.rows), dtype=bool)
+        for metric, relation, limit in self.goals.limits:
+            if metric in known:
+                value = known[metric]()
+                broken |= np.broadcast_to(value > limit if relation == "<=" else value < limit, broken.shape)
+        return broken
+
+    def _sweep(
+        self, hardware: Hardware, members: np.ndarray, table: PlanTable, needed: np.ndarray, capacity: float, glance: bool
+    ) -> list[Outcome]:
+        stack = self.scene.stack
+        room = (capacity - stack.memory_reserve) / (1.0 + stack.fragmentation)
+        # a hair of slack: the exact comparison is the evaluation's
+        fits = needed <= room * (1.0 + 1e-9)
+        if glance or not fits.any():
+            least = np.argsort(needed, kind="stable")[:GLANCE]
+            chosen = np.zeros(len(table), dtype=bool)
+            chosen[np.sort(least)] = True
+        else:
+            chosen = fits
+        culled = int(len(table) - chosen.sum()) if not glance else 0
+        outcomes = sweep(
+            lambda part, plan: hardware.design(members[part], plan, self.scene, paired=False),
+            len(members), table.select(chosen), self.goals, threads=self.threads,
+        )
+        if culled:
+            outcomes = [
+                replace(outcome, failures={**outcome.failures, "memory": outcome.failures.get("memory", 0) + culled},
+                        evaluated=outcome.evaluated + culled)
+                for outcome in outcomes
+            ]
+        return outcomes
+
+
+def joint_space(space: Space, workload: Workload, devices: tuple[int, ...], plan_space: PlanSpace) -> Space:
+    """Hardware variables and one variable for every axis of the plan; the data degree is what is left of the devices."""
+    values: dict[str, set[int]] = {name: set() for name in Plan.names() if name != "data"}
+    for count in devices:
+        table = enumerate_plans(workload, count, plan_space)
+        for name in values:
+            values[name] |= set(np.unique(table.columns[name]).tolist())
+    plan = [_axis(name, sorted(found)) for name, found in values.items() if found]
+    return Space([*space.variables, *plan])
+
+
+def _axis(name: str, numbers: list[int]) -> Variable:
+    if name in CHOICES:
+        return Variable(f"plan.{name}", tuple(CHOICES[name][number] for number in numbers))
+    return Variable(f"plan.{name}", tuple(numbers))
+
+
+class JointProblem(_Common):
+    """A row is a chip, a cluster and a plan; its answer is that one design."""
+
+    def evaluate(self, rows: Integers) -> list[Outcome]:
+        """One design a row, priced row by row in one batch."""
+        rows = np.atleast_2d(rows)
+        outcomes: list[Outcome | None] = [None] * len(rows)
+        values = self.space.decode(rows)
+        signs = np.ones(len(self.objectives))
+        for hardware in hardware_groups(self.space, rows, self.scene):
+            plan = self._plan(values, hardware)
+            design = hardware.design(np.arange(len(hardware.rows)), plan, self.scene, paired=True)
+            if len(hardware.rows) == 1:
+                design = hardware.design(np.arange(1), plan, self.scene, paired=False)
+            result = evaluate(design)
+            shape = (len(hardware.rows),)
+            violations = {n: np.broadcast_to(v.reshape(-1), shape) for n, v in self.goals.violations(result).items()}
+            found = np.stack([np.broadcast_to(result.metrics[o.name].reshape(-1), shape) for o in self.objectives], axis=-1)
+            numbers = np.stack([np.broadcast_to(getattr(plan, name), shape) for name in Plan.names()], axis=-1)
+            for i, row in enumerate(hardware.rows):
+                broken = {name: float(table[i]) for name, table in violations.items() if table[i] > 0}
+                outcomes[int(row)] = _single(found[i] * signs, numbers[i].astype(np.int64), broken)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _plan(self, values: Mapping[str, np.ndarray], hardware: Hardware) -> Plan:
+        columns: dict[str, Any] = {}
+        count = len(hardware.rows)
+        for name in Plan.names():
+            if f"plan.{name}" in values:
+                column = values[f"plan.{name}"][hardware.rows]
+                if name in CHOICES:
+                    column = np.array([CHOICES[name].index(str(value)) for value in column])
+                columns[name] = column.astype(float)
+        devices = np.broadcast_to(hardware.cluster.devices, (count,))
+        columns["data"] = np.maximum(np.floor(devices / (columns["tensor"] * columns["pipeline"])), 1.0)
+        return plan_of(columns)
+
+
+def _single(values: np.ndarray, plan: np.ndarray, broken: dict[str, float]) -> Outcome:
+    good = not broken and bool(np.all(np.isfinite(values)))
+    if not broken and not good:
+        broken = {"not a number": 1.0}
+    return Outcome(
+        evaluated=1,
+        feasible=int(good),
+        failures={name: 1 for name in broken},
+        front=values[None, :] if good else np.zeros((0, len(values))),
+        plans=plan[None, :] if good else np.zeros((0, len(plan)), dtype=np.int64),
+        miss=broken,
+        miss_plan=None if good else plan,
+        miss_objectives=values,
+    )
+
+
+__all__ = ["Hardware", "JointProblem", "NestedProblem", "Scene", "SWITCHES", "hardware_groups", "joint_space"]

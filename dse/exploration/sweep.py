@@ -1,0 +1,197 @@
+"""Exact sweep: every plan on every chip, reduced on the way to each chip's best plans and failure counts.
+
+Plans are cut into chunks and chips into groups so that one block of columns stays in cache; nothing grows
+with the number of designs except the fronts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.evaluation.design import Design
+from dse.evaluation.evaluate import evaluate
+from dse.evaluation.layout import lay_out
+from dse.evaluation.result import Result
+from dse.exploration.pareto import non_dominated
+from dse.exploration.plans import PlanTable
+from dse.exploration.variables import Objective, Outcome
+from workloads.plan import Plan
+
+#: Elements of one block (chips x plans): large enough to pay for a numpy call, small enough for the cache.
+BLOCK = 16384
+PLANS = 4096
+
+
+@dataclass(frozen=True)
+class Goals:
+    """What is wanted: objectives, and limits on metrics as (metric, "<=" or ">=", value)."""
+
+    objectives: tuple[Objective, ...]
+    limits: tuple[tuple[str, str, float], ...] = ()
+
+    def values(self, result: Result) -> np.ndarray:
+        """Objectives of every design, natural sign (J, ...shape)."""
+        return np.stack([np.broadcast_to(result.metrics[o.name], result.shape) for o in self.objectives])
+
+    def signs(self) -> np.ndarray:
+        """-1 for objectives that are maximised, so that all are minimised (J,)."""
+        return np.array([-1.0 if o.direction == "maximize" else 1.0 for o in self.objectives])
+
+    def violations(self, result: Result) -> dict[str, np.ndarray]:
+        """Rules of the design and limits of the search, feasible at <= 0, relative to the limit."""
+        found = dict(result.violations)
+        for metric, relation, limit in self.limits:
+            scale = abs(limit) if limit else 1.0
+            excess = result.metrics[metric] - limit if relation == "<=" else limit - result.metrics[metric]
+            found[metric] = excess / scale
+        return found
+
+
+class Best:
+    """The best plans of one chip so far, failure counts and the nearest miss."""
+
+    def __init__(self, objectives: int) -> None:
+        self.evaluated = 0
+        self.feasible = 0
+        self.failures: dict[str, int] = {}
+        self.values = np.zeros((0, objectives))
+        self.plans = np.zeros(0, dtype=np.int64)
+        self.miss_total = np.inf
+        self.miss: dict[str, float] = {}
+        self.miss_plan: int | None = None
+        self.miss_values = np.full(objectives, np.nan)
+
+    def add(self, values: np.ndarray, plans: np.ndarray, signs: np.ndarray) -> None:
+        """Merge feasible plans (k, J), (k,) into the front; equal points keep the earlier plan."""
+        signed = values * signs
+        if self.values.size:
+            # a handful of points removes almost all: cheap before the exact test
+            best = (self.values * signs)[:8]
+            keep = np.ones(len(signed), dtype=bool)
+            for point in best:
+                keep &= ~np.all(signed >= point, axis=1)
+            values, plans, signed = values[keep], plans[keep], signed[keep]
+        else:
+            pivot = signed[np.argmin(signed[:, 0])]
+            keep = ~(np.all(signed >= pivot, axis=1) & np.any(signed > pivot, axis=1))
+            values, plans, signed = values[keep], plans[keep], signed[keep]
+        if not len(values):
+            return
+        joined = np.concatenate([self.values, values])
+        numbers = np.concatenate([self.plans, plans])
+        keep = non_dominated(joined * signs)
+        joined, numbers = joined[keep], numbers[keep]
+        _, first = np.unique(joined, axis=0, return_index=True)
+        first = np.sort(first)
+        self.values, self.plans = joined[first], numbers[first]
+
+
+def sweep(
+    design_of: Callable[[slice, Plan], Design], chips: int, plans: PlanTable, goals: Goals
+) -> list[Outcome]:
+    """The best plans of each of `chips` chips out of all `plans`.
+
+    design_of(chips, plan)   the design of a slice of chips, hardware columns (H, 1), with a plan of columns
+    Returns one `Outcome` a chip: inner front over the objectives, counts of violated constraints, nearest miss.
+    """
+    plan_chunk = max(min(PLANS, len(plans)), 1)
+    chip_chunk = max(1, BLOCK // plan_chunk)
+    signs = goals.signs()
+    best = [Best(len(goals.objectives)) for _ in range(chips)]
+    groups = [slice(at, min(at + chip_chunk, chips)) for at in range(0, chips, chip_chunk)]
+    for start in range(0, len(plans), plan_chunk):
+        plan = plans.rows(start, start + plan_chunk)
+        layout = None
+        for group in groups:
+            design = design_of(group, plan)
+            if layout is None:
+                layout = lay_out(plan, design.workload, design.training, paired=False)
+            _merge(best, group, _reduce(evaluate(design, layout), goals, signs, start), signs)
+    return [_outcome(found, plans) for found in best]
+
+
+@dataclass(frozen=True)
+class _Block:
+    evaluated: int
+    feasible: np.ndarray
+    failures: dict[str, np.ndarray]
+    candidates: list[tuple[np.ndarray, np.ndarray]]
+    misses: list[tuple[float, dict[str, float], int, np.ndarray] | None]
+
+
+def _reduce(result: Result, goals: Goals, signs: np.ndarray, start: int) -> _Block:
+    """Counts, candidates for the front and nearest misses of one block (H, P)."""
+    chips, plans = result.shape
+    violations = goals.violations(result)
+    good: Any = np.ones(result.shape, dtype=bool)
+    failures = {}
+    for name, values in violations.items():
+        bad = values > 0
+        if bad.any():
+            failures[name] = np.broadcast_to(bad, result.shape).sum(axis=1)
+            good &= ~bad
+    values = goals.values(result)
+    good &= ~np.isnan(values).any(axis=0)
+    broken = np.isnan(values).any(axis=0)
+    if broken.any():
+        failures["not a number"] = broken.sum(axis=1)
+    candidates, misses = [], []
+    for chip in range(chips):
+        index = np.flatnonzero(good[chip])
+        chosen = values[:, chip, index].T
+        if len(chosen):
+            signed = chosen * signs
+            pivot = signed[np.argmin(signed[:, 0])]
+            keep = ~(np.all(signed >= pivot, axis=1) & np.any(signed > pivot, axis=1))
+            index, chosen = index[keep], chosen[keep]
+            keep = non_dominated(chosen * signs)
+            index, chosen = index[keep], chosen[keep]
+        candidates.append((chosen, index + start))
+        misses.append(None if len(index) else _nearest_miss(violations, values, chip, result.shape, start))
+    return _Block(plans, good.sum(axis=1), failures, candidates, misses)
+
+
+def _nearest_miss(
+    violations: dict[str, np.ndarray], values: np.ndarray, chip: int, shape: tuple[int, ...], start: int
+) -> tuple[float, dict[str, float], int, np.ndarray]:
+    total: Any = np.zeros(shape[1])
+    for name in violations:
+        total = total + np.maximum(np.broadcast_to(violations[name], shape)[chip], 0.0)
+    at = int(np.argmin(total))
+    each = {name: float(np.broadcast_to(table, shape)[chip, at]) for name, table in violations.items()}
+    return float(total[at]), {name: value for name, value in each.items() if value > 0}, at + start, values[:, chip, at]
+
+
+def _merge(best: list[Best], group: slice, block: _Block, signs: np.ndarray) -> None:
+    for i, chip in enumerate(range(group.start, group.stop)):
+        found = best[chip]
+        found.evaluated += block.evaluated
+        found.feasible += int(block.feasible[i])
+        for name, counts in block.failures.items():
+            if counts[i]:
+                found.failures[name] = found.failures.get(name, 0) + int(counts[i])
+        values, index = block.candidates[i]
+        if len(values):
+            found.add(values, index, signs)
+        miss = block.misses[i]
+        if miss is not None and miss[0] < found.miss_total:
+            found.miss_total, found.miss, found.miss_plan, found.miss_values = miss
+
+
+def _outcome(found: Best, plans: PlanTable) -> Outcome:
+    has_front = len(found.plans) > 0
+    miss_plan = None if has_front or found.miss_plan is None else plans.numbers(np.array([found.miss_plan]))[0]
+    return Outcome(
+        evaluated=found.evaluated,
+        feasible=found.feasible,
+        failures=found.failures,
+        front=found.values,
+        plans=plans.numbers(found.plans),
+        miss={} if has_front else found.miss,
+        miss_plan=miss_plan,
+        miss_objectives=found.miss_values,
+    )

@@ -1,0 +1,71 @@
+"""Time of a matrix product on a processor whose cores each work on one output tile at a time (a GPU).
+
+Not here: device memory (memory/tiling.py), launch and sustained efficiency (the caller).
+Theory: docs/models/tensor_core.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hw_models.chip import Chip
+
+#: (rows, columns, pieces of K) of the kernels a library chooses from: the common tiles of CUTLASS and cuBLAS,
+#: and split-K of those that fill a chip with few outputs.
+KERNELS = (
+    (256, 128, 1),
+    (128, 256, 1),
+    (128, 128, 1),
+    (128, 64, 1),
+    (64, 128, 1),
+    (64, 64, 1),
+    (128, 128, 2),
+    (128, 128, 4),
+    (64, 64, 4),
+)
+
+
+def matmul_time(
+    chip: Chip,
+    m: Any,
+    n: Any,
+    k: Any,
+    groups: Any,
+    *,
+    precision: str,
+    kernels: tuple[tuple[int, int, int], ...] = KERNELS,
+    step: float = 16.0,
+    feed: float = 64.0,
+    latency: float = 1000.0,
+) -> Any:
+    """Time [s] of `groups` products (M x K)(K x N) in waves of output tiles at the peak rate; the best tile wins.
+
+    t = min over (tm, tn, s) of  waves (ceil(K / (s step)) cycles_step + epilogue + latency) / clock
+    waves       = ceil(ceil(M / tm) ceil(N / tn) groups s / cores)
+    cycles_step = max(tm tn step / (MACs a cycle of a core), (tm + tn) step 2 B / feed) / rate
+    epilogue    = tm tn 2 B / feed;  with s > 1 partial sums are written and read in fp32: tm tn 8 B / feed
+    step        inner depth of one matrix instruction (16 for bf16)
+    feed        bytes a cycle from the shared cache to a core: 64 is one port of the A100; the cache as a whole
+                gives 5120 B a cycle to 108 cores, 47 each                     [NVIDIA A100 white paper 2020]
+    latency     cycles a tile waits for its first operands and a free core.  Assumption, 500 to 2000: two round
+                trips to device memory of about 500 cycles         [Abdelkhalik et al. 2022, arXiv 2208.11174]
+    kernels     (tm, tn, s) to choose from; s pieces of K
+    Shape: broadcast of chip and sizes; m, n, k, groups >= 1.  More cores are never slower.
+    Ignores clock drops under load (sustained efficiency), and order of tiles in the cache.
+    """
+    cores = np.maximum(np.floor(chip.cores), 1.0)
+    macs = chip.arrays_per_core * chip.array_rows * chip.array_columns
+    rate = chip.matmul_rate(precision)
+    tile_rows = {size: np.ceil(np.asarray(m) / size) * groups for size in {kernel[0] for kernel in kernels}}
+    tile_columns = {size: np.ceil(np.asarray(n) / size) for size in {kernel[1] for kernel in kernels}}
+    steps = {pieces: np.ceil(np.asarray(k) / (step * pieces)) for pieces in {kernel[2] for kernel in kernels}}
+    best: Any = np.inf
+    for height, width, pieces in kernels:
+        # One instruction step of the tile, in cycles, and what a tile costs beside its steps.
+        cycles = np.maximum(height * width * step / macs, (height + width) * step * 2.0 / feed) / rate
+        once = height * width * (2.0 if pieces == 1 else 8.0) / feed + latency
+        waves = np.ceil(tile_rows[height] * tile_columns[width] * pieces / cores)
+        best = np.minimum(best, waves * (steps[pieces] * cycles + once))
+    return best / chip.clock

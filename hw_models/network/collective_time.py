@@ -1,0 +1,225 @@
+"""How long a collective of one group takes on a tiered cluster, with the cheapest algorithm the stack has.
+
+Joins groups (who is where), topology (what the wires give) and collectives (the formulas).
+Not here: overlap with computation, contention between different axes of the plan.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hw_models.chip import Chip
+from hw_models.cluster import Cluster, Tier
+from hw_models.network import collectives
+from hw_models.network.groups import ranks_per_tier
+from hw_models.network.topology import Wiring, wiring
+from hw_models.stack import ALGORITHMS, Stack
+
+#: Traversals of the tensor by kind: a reduce-scatter is one, an all-reduce is a reduce-scatter and an all-gather.
+PASSES = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
+KINDS = (*PASSES, "all_to_all", "point_to_point")
+#: Number of the only algorithm of all-to-all and point to point: send directly.
+DIRECT = -1
+RING = ALGORITHMS.index("ring")
+
+
+class CollectiveCost(NamedTuple):
+    """One collective of one group.
+
+    time           [s]
+    algorithm      index into ALGORITHMS, or DIRECT
+    bytes_by_tier  bytes one device sends at each tier, innermost first, mean over the group [B]
+    """
+
+    time: Any
+    algorithm: Any
+    bytes_by_tier: tuple[Any, ...]
+
+
+class Level(NamedTuple):
+    """One tier seen by a group: `ranks` members of it, each standing for `inside` members further in.
+
+    share  part of the hops of a ring over the whole group that are hops of this tier
+    """
+
+    ranks: Any
+    inside: Any
+    share: Any
+    latency: Any
+    wires: Wiring
+
+
+def collective_time(
+    cluster: Cluster, chip: Chip, stack: Stack, kind: str, *, size: Any, stride: Any, message: Any
+) -> CollectiveCost:
+    """Time of one collective over the groups {r0 + stride i, i < size}, all groups at once.
+
+    kind     one of KINDS.  point_to_point goes to the next member and takes as long as the slowest such hop.
+    message  S [B]: the full tensor (all-to-all: what one rank holds; point to point: what is sent)
+
+    ring              one pass over all ranks, paced by the slowest tier crossed.  The n_0 members of a unit are
+                      parallel rails (one ring through each), so tier i offers n_0 ... n_{i-1} times one device.
+                      Latency: a shard meets the hops of each tier in their share.
+    tree              two pipelined trees, all-reduce only; same rails, latency tier by tier.
+    halving_doubling  partners inside first, then across; powers of two on links that are not shared.
+    hierarchical      ring reduce-scatter tier by tier, stages not overlapped.
+    The cheapest that exists in `stack` and can run is taken, ties to the first of ALGORITHMS; where none can run,
+    the ring.  A group of 1 or 0 bytes costs exactly 0; a chip without links takes beyond 1e200 s.
+    Shapes: all fields, size, stride and message broadcast, e.g. (H, 1) with (S,) to (H, S).
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind: found {kind!r}, allowed: {', '.join(KINDS)}")
+    size, stride, message = np.asarray(size), np.asarray(stride), np.asarray(message)
+    with np.errstate(over="ignore"):  # a chip without links
+        levels = group_levels(cluster, chip, stack, size=size, stride=stride)
+        if kind == "all_to_all":
+            return _all_to_all(levels, size, message)
+        if kind == "point_to_point":
+            return _point_to_point(levels, size, message)
+        return _reduction(levels, stack.algorithms, kind, size=size, message=message)
+
+
+def group_levels(cluster: Cluster, chip: Chip, stack: Stack, *, size: Any, stride: Any) -> list[Level]:
+    """The tiers of a cluster as a group of ranks sees them, innermost first."""
+    levels: list[Level] = []
+    inside, unit, crossing = np.asarray(1.0), np.asarray(1.0), np.asarray(1.0)
+    ranks = ranks_per_tier(cluster, size, stride)
+    for number, (tier, members) in enumerate(zip(cluster.tiers, ranks, strict=True)):
+        is_last = number == len(ranks) - 1
+        wires = wiring(
+            tier.topology,
+            _bandwidth(tier, chip, stack),
+            members,
+            spacing=np.maximum(stride / unit, 1.0),
+            units=np.maximum((np.maximum(tier.size, cluster.devices) if is_last else tier.size) / unit, 1.0),
+            oversubscription=tier.oversubscription,
+        )
+        reach = inside * members
+        beyond = np.asarray(0.0) if is_last else (reach < size) / reach
+        levels.append(Level(members, inside, crossing - beyond, tier.latency, wires))
+        crossing, inside, unit = beyond, reach, np.asarray(tier.size)
+    return levels
+
+
+def _bandwidth(tier: Tier, chip: Chip, stack: Stack) -> Any:
+    """Sustained bandwidth of one device into a tier, per direction [B/s]; 0 becomes the smallest positive number."""
+    peak = np.where(np.greater(tier.bandwidth, 0), tier.bandwidth, chip.scale_up_bandwidth)
+    return np.maximum(stack.network_efficiency * peak, np.finfo(np.float64).tiny)
+
+
+def _reduction(
+    levels: list[Level], algorithms: tuple[str, ...], kind: str, *, size: Any, message: Any
+) -> CollectiveCost:
+    """All-reduce, reduce-scatter or all-gather by the cheapest algorithm."""
+    passes, rails, staged = PASSES[kind], _rails(levels), _staged_bytes(levels, message)
+    flat = collectives.scattered(size, message)
+    ring = passes * (_ring_delay(levels, size) + flat / rails)
+    times = {"ring": ring} if "ring" in algorithms else {}
+    if "tree" in algorithms or "halving_doubling" in algorithms:
+        tree, halving = _logarithmic_delays(levels)
+        if "tree" in algorithms and kind == "all_reduce":
+            times["tree"] = 2.0 * (tree + message / rails)
+        if "halving_doubling" in algorithms:
+            times["halving_doubling"] = passes * (halving + _staged_time(levels, staged))
+    if "hierarchical" in algorithms and (len(levels) > 1 or "ring" not in times):  # on one tier it is the ring
+        times["hierarchical"] = passes * (_hierarchical_delay(levels) + _staged_time(levels, staged))
+    best, chosen = _cheapest(times, ring)
+    is_ring = chosen == RING
+    sent = [passes * np.where(is_ring, flat * level.share, part) for level, part in zip(levels, staged, strict=True)]
+    return CollectiveCost(best * (message > 0), chosen, tuple(sent))
+
+
+def _cheapest(times: dict[str, Any], ring: Any) -> tuple[Any, Any]:
+    """Smallest time and the number of its algorithm; the ring where nothing else can run."""
+    sure = times.keys() & {"ring", "hierarchical"}
+    best: Any = np.asarray(np.inf) if times else ring
+    chosen: Any = np.asarray(RING)
+    for name, time in times.items():
+        chosen = np.where(time < best, ALGORITHMS.index(name), chosen)
+        best = np.minimum(best, time)
+    return (best, chosen) if sure else (np.where(np.isinf(best), ring, best), chosen)
+
+
+def _rails(levels: list[Level]) -> Any:
+    """Bandwidth of a rank in rings or trees over the whole group: the slowest tier crossed, all its rails in use."""
+    slowest: Any = np.asarray(np.inf)
+    for level in levels:
+        slowest = np.minimum(slowest, np.where(level.ranks > 1, level.inside * level.wires.ring, np.inf))
+    return slowest
+
+
+def _staged_bytes(levels: list[Level], message: Any) -> list[Any]:
+    """Bytes a rank sends at each tier in a staged reduce-scatter: (n_i - 1)/n_i of the shard the tiers inside left.
+
+    A tree has (n_i - 1)/(n_0 ... n_i) edges of a tier for each rank, which is the same.
+    """
+    return [collectives.scattered(level.ranks, message) / level.inside for level in levels]
+
+
+def _staged_time(levels: list[Level], sent: list[Any]) -> Any:
+    """Time of the bytes of a staged reduce-scatter, one tier after the other [s]."""
+    total: Any = sent[0] / levels[0].wires.ring
+    for level, part in zip(levels[1:], sent[1:], strict=True):
+        total = total + part / level.wires.ring
+    return total
+
+
+def _ring_delay(levels: list[Level], size: Any) -> Any:
+    """Latency of a ring reduce-scatter over all ranks: each shard meets the hops of a tier in their share [s]."""
+    latency: Any = 0.0
+    steps: Any = size - 1
+    for level in levels:
+        latency = latency + level.share * level.latency
+        if level.wires.shared:  # a group inside one torus runs a ring along each dimension
+            steps = np.where(level.ranks == size, level.wires.steps, steps)
+    return steps * latency
+
+
+def _hierarchical_delay(levels: list[Level]) -> Any:
+    """Latency of ring reduce-scatters tier by tier [s]."""
+    delay: Any = 0.0
+    for level in levels:
+        delay = delay + level.wires.steps * level.latency
+    return delay
+
+
+def _logarithmic_delays(levels: list[Level]) -> tuple[Any, Any]:
+    """Latency from the leaves of a tree to its root, and of recursive halving, inside first and then across [s].
+
+    ceil(log2 n_i) messages a tier.  Infinite where distant partners share wires; halving also where some n_i is no
+    power of two.
+    """
+    tree: Any = 0.0
+    halves: Any = True
+    for level in levels:
+        mantissa, exponent = np.frexp(level.ranks)  # as in `ceil_log2`, read once for both
+        is_power = mantissa == 0.5
+        tree = tree + (exponent - is_power) * level.latency
+        halves = is_power & halves
+        if level.wires.shared:
+            tree = np.where(level.ranks > 1, np.inf, tree)
+    return tree, np.where(halves, tree, np.inf)
+
+
+def _all_to_all(levels: list[Level], size: Any, message: Any) -> CollectiveCost:
+    """S/n to every other rank over the innermost tier both are in; tiers one after the other."""
+    time: Any = 0.0
+    sent = []
+    for level in levels:
+        peers = (level.ranks - 1) * level.inside
+        part = message * (peers / size)
+        time = time + collectives.transfer_time(peers * level.latency, part, level.wires.direct)
+        sent.append(part)
+    return CollectiveCost(time, np.full(np.shape(time), DIRECT), tuple(sent))
+
+
+def _point_to_point(levels: list[Level], size: Any, message: Any) -> CollectiveCost:
+    """S to the next member; the time is that of the slowest hop of the group, the bytes are the mean hop's."""
+    time: Any = 0.0
+    for level in levels:
+        sent = message * (level.ranks > 1)
+        time = np.maximum(time, collectives.point_to_point(sent, level.wires.neighbour, latency=level.latency))
+    sent = message * (size > 1)
+    return CollectiveCost(time, np.full(np.shape(time), DIRECT), tuple(sent * level.share for level in levels))

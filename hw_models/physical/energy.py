@@ -1,0 +1,62 @@
+"""Energy of work: counts times cost, the same at every clock.
+
+Static power times time is added where the time is known. Not here: voltage scaling, data-dependent switching.
+Constants and their sources: data/technology.csv.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hw_models.chip import Chip
+from hw_models.technology import Technology
+
+
+def local_bytes_per_mac(
+    chip: Chip, *, rate: float = 1.0, operand_bytes: Any = 2.0, accumulator_bytes: float = 4.0
+) -> Any:
+    """Bytes an array moves from and to local SRAM or registers for each multiply-add [B].
+
+    One operand held in the array:  x/C + 2 y/(R r)     one operand streams, a partial sum is read and written
+    Outputs held in the array:      x/R + x/C           both operands stream, results drain once a fold
+    R, C rows and columns; x operand bytes, y accumulator bytes; r matrix rate of the precision over the base:
+    the array sums r R products before a partial sum moves.  Reloads of what is held are amortised."""
+    streamed = operand_bytes / chip.array_columns
+    partial_sums = 2.0 * accumulator_bytes / (chip.array_rows * rate)
+    return streamed + np.where(np.equal(chip.dataflow, 0), operand_bytes / chip.array_rows, partial_sums)
+
+
+def work_energy(
+    chip: Chip,
+    technology: Technology,
+    *,
+    precision: str,
+    operand_bytes: Any,
+    macs: Any,
+    vector_operations: Any,
+    sram_bytes: Any,
+    hbm_bytes: Any,
+) -> Any:
+    """Dynamic energy of an operator on one chip [J], shape: broadcast of its counts and the chip.
+
+    E = macs (e_mac + b_local e_local) + vector_operations e_lane + sram_bytes e_shared + hbm_bytes e_hbm
+    macs multiply-adds (half the FLOPs), b_local bytes of `local_bytes_per_mac`, sram_bytes between shared SRAM
+    and the cores [B], hbm_bytes [B].  e_mac depends on the precision.  Ignores control and instruction issue of
+    the arrays; the lanes' register accesses are in e_lane."""
+    technology.need("energy", "vector_energy", "local_sram_energy", "shared_sram_energy", "hbm_energy")
+    t = technology
+    local = local_bytes_per_mac(chip, rate=chip.matmul_rate(precision), operand_bytes=operand_bytes)
+    energy = macs * (t.mac_energy_of(precision) + local * t.local_sram_energy)
+    energy = energy + vector_operations * t.vector_energy
+    energy = energy + sram_bytes * t.shared_sram_energy
+    return energy + hbm_bytes * t.hbm_energy
+
+
+def communication_energy(link_bytes: Any, network_bytes: Any, technology: Technology) -> Any:
+    """Energy of bytes a device sends [J]: chip-to-chip links, and the network between nodes.
+
+    Each byte is counted once, at its sender; both ends are in the constants."""
+    technology.need("energy", "link_energy", "network_energy")
+    return link_bytes * technology.link_energy + network_bytes * technology.network_energy

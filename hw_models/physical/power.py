@@ -1,0 +1,86 @@
+"""Power of a chip: what it draws when nothing runs, and the most a sustained step makes it draw (TDP).
+
+Not here: voltage and frequency scaling; energy an operation does not depend on the clock, so dynamic power is
+proportional to it. Constants and their sources: data/technology.csv.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hw_models.chip import Chip
+from hw_models.physical.area import die_area
+from hw_models.physical.energy import local_bytes_per_mac
+from hw_models.technology import Technology
+
+#: Blocks of the thermal design power.
+BLOCKS = ("arrays", "vector", "local_sram", "shared_sram", "hbm", "links", "leakage", "idle")
+
+_NEEDED = (
+    "mac_energy",
+    "vector_energy",
+    "local_sram_energy",
+    "shared_sram_energy",
+    "hbm_energy",
+    "link_energy",
+    "peak_activity",
+    "vector_activity",
+)
+
+
+def _mac_energy_rate(chip: Chip, technology: Technology, precision: str | None) -> Any:
+    """Array energy a cycle and multiply-add of the base rate [J]: of one precision, or of the hottest supported."""
+    hottest: Any = 0.0
+    for name in (precision,) if precision else tuple(chip.matmul_rates):
+        hottest = np.maximum(hottest, chip.matmul_rate(name) * technology.mac_energy_of(name))
+    return hottest
+
+
+def dynamic_power_by_block(chip: Chip, technology: Technology, *, precision: str | None = None) -> dict[str, Any]:
+    """Power of each block when everything that moves runs at its peak [W], a scalar or (N,) each.
+
+    arrays n R C f r e_mac; vector l f g e_lane; local SRAM: what the arrays move at full rate;
+    shared SRAM, HBM and links: bandwidth times energy a byte.
+    f clock, r matrix rate of the precision over the base, g vector_activity.
+    precision None: the supported one whose arrays draw most."""
+    technology.need("power", *_NEEDED)
+    t = technology
+    macs = chip.macs_per_cycle * chip.clock
+    return {
+        "arrays": macs * _mac_energy_rate(chip, t, precision),
+        "vector": chip.vector_lanes * chip.clock * (t.vector_energy * t.vector_activity),
+        "local_sram": macs * local_bytes_per_mac(chip) * t.local_sram_energy,
+        "shared_sram": chip.shared_sram_bandwidth * t.shared_sram_energy,
+        "hbm": chip.hbm_bandwidth * t.hbm_energy,
+        "links": chip.scale_up_bandwidth * t.link_energy,
+    }
+
+
+def static_power(chip: Chip, technology: Technology) -> Any:
+    """Power of a chip that is on and idle [W]: leakage x die area + idle power."""
+    technology.need("power", "leakage", "idle_power")
+    return technology.leakage * die_area(chip, technology) + technology.idle_power
+
+
+def tdp_by_block(chip: Chip, technology: Technology, *, precision: str | None = None) -> dict[str, Any]:
+    """Thermal design power by block [W]: peak dynamic power x peak_activity, plus leakage and idle power.
+
+    peak_activity: the hottest sustained step keeps arrays, memories and links together at this share of their
+    peaks; accelerators sustain that share of their peak matrix rate within their power limit."""
+    technology.need("power", "leakage", "idle_power")
+    dynamic = dynamic_power_by_block(chip, technology, precision=precision)
+    blocks = {name: power * technology.peak_activity for name, power in dynamic.items()}
+    blocks["leakage"] = technology.leakage * die_area(chip, technology)
+    blocks["idle"] = technology.idle_power
+    return blocks
+
+
+def tdp(chip: Chip, technology: Technology, *, precision: str | None = None) -> Any:
+    """Thermal design power [W]: the sum of its blocks."""
+    blocks = tdp_by_block(chip, technology, precision=precision)
+    total = blocks[BLOCKS[0]]
+    for name in BLOCKS[1:]:
+        total = total + blocks[name]
+    return total

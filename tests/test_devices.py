@@ -1,0 +1,202 @@
+"""Chips, stacks and clusters by name: peaks, published figures, sources, messages."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw_models import clusters, devices, stacks
+from hw_models.devices import HEADINGS, chip, comparisons, names, published, table_rows
+from hw_models.stack import Stack
+from hw_models.tables import table
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "by_hand"),
+    [
+        ("tpu-v2", "bf16", 2 * 128 * 128 * 2 * 0.7e9),
+        ("tpu-v3", "bf16", 4 * 128 * 128 * 2 * 0.94e9),
+        ("tpu-v4", "bf16", 275e12),
+        ("tpu-v4i", "bf16", 138e12),
+        ("v100-sxm2", "fp16", 125.3e12),
+        ("v100-sxm2", "fp32", 15.7e12),
+        ("a100-sxm-40gb", "bf16", 432 * 256 * 2 * 1.41e9),
+        ("a100-sxm-80gb", "fp16", 312e12),
+        ("a100-sxm-80gb", "tf32", 156e12),
+        ("a100-sxm-80gb", "fp32", 19.5e12),
+        ("h100-sxm", "bf16", 989.4e12),
+        ("h100-sxm", "tf32", 494.7e12),
+        ("h100-sxm", "fp8", 1978.9e12),
+    ],
+)
+def test_a_preset_reproduces_its_published_dense_peak_within_one_percent(
+    name: str, precision: str, by_hand: float
+) -> None:
+    assert chip(name).peak_flops(precision) == pytest.approx(by_hand, rel=0.01)
+    assert published(name).peaks[precision] == pytest.approx(by_hand, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth", "capacity"),
+    [
+        ("tpu-v2", 700e9, 16 * 2**30),
+        ("tpu-v3", 900e9, 32 * 2**30),
+        ("tpu-v4", 1200e9, 32 * 2**30),
+        ("v100-sxm2", 900e9, 32e9),
+        ("a100-sxm-40gb", 1555e9, 40e9),
+        ("a100-sxm-80gb", 2039e9, 80e9),
+        ("h100-sxm", 3350e9, 80e9),
+    ],
+)
+def test_a_preset_has_its_published_memory(name: str, bandwidth: float, capacity: float) -> None:
+    assert chip(name).hbm_bandwidth == pytest.approx(bandwidth, rel=0.005)
+    assert chip(name).hbm_capacity == capacity
+
+
+@pytest.mark.parametrize(
+    ("name", "one_way"),
+    [("v100-sxm2", 150e9), ("a100-sxm-80gb", 300e9), ("h100-sxm", 450e9), ("tpu-v2", 248e9), ("tpu-v4", 300e9)],
+)
+def test_links_add_up_to_the_published_bandwidth_of_one_direction(name: str, one_way: float) -> None:
+    assert chip(name).scale_up_bandwidth == one_way
+
+
+def test_peaks_are_dense_and_follow_the_precision() -> None:
+    hopper = chip("h100-sxm")
+    assert 420e12 / hopper.peak_flops("bf16") == pytest.approx(0.4245, abs=5e-4)
+    assert hopper.peak_flops("fp8") == 2 * hopper.peak_flops("bf16") == 4 * hopper.peak_flops("tf32")
+    assert chip("a100-sxm-80gb").vector_flops == pytest.approx(19.5e12, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("v100-sxm2", "bf16"), ("v100-sxm2", "tf32"), ("a100-sxm-80gb", "fp8"), ("tpu-v3", "fp8")],
+)
+def test_a_precision_without_a_peak_is_an_error_that_names_device_and_precision(name: str, precision: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}'.*'{precision}'"):
+        chip(name).peak_flops(precision)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_die_is_near_the_published_one_or_under_its_bound(name: str) -> None:
+    area = next(item for item in comparisons(name) if item.quantity == "die area")
+    assert area.published is not None and area.error is not None
+    if area.kind == "upper bound":
+        assert 0.5 * area.published < area.model <= area.published
+    else:
+        assert abs(area.error) < 0.25
+
+
+@pytest.mark.parametrize("name", names())
+def test_tdp_is_within_a_quarter_of_what_was_published_or_measured(name: str) -> None:
+    # TPUv2 and TPUv3 were specified far above what they draw (v3: 450 W against 262 W measured at most),
+    # which no count explains: for v3 the measured maximum is the reference, for v2 none was published.
+    powers = {item.kind: item for item in comparisons(name) if item.quantity == "TDP"}
+    reference = powers.get("measured maximum", powers.get("design"))
+    assert reference is not None and reference.error is not None
+    limit = 0.45 if name == "tpu-v2" else 0.25
+    assert abs(reference.error) < limit
+
+
+def test_what_was_not_published_reads_not_available_and_never_zero() -> None:
+    rows = table_rows()
+    assert all(tuple(row) == HEADINGS for row in rows)
+    unknown = [row for row in rows if row["published"] == "n/a"]
+    assert unknown and all(row["error [%]"] == "n/a" for row in unknown)
+    assert all(float(row["model"].replace(",", "")) > 0 for row in rows)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_chip_says_its_source_and_its_assumptions(name: str) -> None:
+    assert published(name).source and published(name).assumptions
+
+
+def test_an_unknown_chip_names_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="did you mean 'h100-sxm'"):
+        chip("H100-SXM5")
+
+
+@pytest.mark.parametrize("name", names())
+def test_presets_agree_with_the_collected_data_sheets(name: str) -> None:
+    folder = os.environ.get("DSE_DATA")
+    if not folder:
+        pytest.skip("needs DSE_DATA: a folder with chips.csv")
+    aliases = {"tpu-v2": "TPUv2", "tpu-v3": "TPUv3", "tpu-v4": "TPUv4", "tpu-v4i": "TPUv4i", "h100-sxm": "H100-SXM5"}
+    wanted = aliases.get(name, name)
+    with (Path(folder) / "chips.csv").open(encoding="utf-8") as stream:
+        row = next(row for row in csv.DictReader(stream) if row["chip"].upper() == wanted.upper())
+    assert published(name).tdp == float(row["tdp_W"])
+    peak = row["peak_bf16_TFLOPS"] or row["peak_fp16_TFLOPS"]
+    precision = "bf16" if row["peak_bf16_TFLOPS"] else "fp16"
+    assert chip(name).peak_flops(precision) == pytest.approx(float(peak) * 1e12, rel=0.01)
+    assert chip(name).hbm_bandwidth == pytest.approx(float(row["mem_bw_GBps"]) * 1e9, rel=0.005)
+
+
+@pytest.mark.parametrize("row", table("stacks"), ids=lambda row: f"{row['stack']}-{row['field']}")
+def test_every_stack_constant_has_range_and_source(row: dict[str, str]) -> None:
+    assert row["source"] and row["where"] and row["confidence"]
+    if row["field"] != "algorithms":
+        assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+
+
+@pytest.mark.parametrize("name", stacks.names())
+def test_a_stack_is_complete_and_its_efficiencies_are_shares(name: str) -> None:
+    found = stacks.stack(name)
+    given = {row["field"] for row in stacks.constants(name)}
+    assert given == set(Stack.__dataclass_fields__) - {"name", "source"}
+    assert all(0 < getattr(found, field) <= 1 for field in given if field.endswith("_efficiency"))
+
+
+def test_the_ideal_stack_costs_nothing_and_no_stack_beats_it() -> None:
+    ideal = stacks.stack("ideal")
+    costs = ("kernel_launch", "host_time_per_kernel", "step_overhead", "memory_reserve", "fragmentation")
+    shares = ("matmul_efficiency", "memory_efficiency", "network_efficiency")
+    assert all(getattr(ideal, name) == 0 for name in costs) and all(getattr(ideal, name) == 1 for name in shares)
+    for other in map(stacks.stack, stacks.names()):
+        assert all(getattr(other, name) >= 0 for name in costs)
+        assert set(other.algorithms) <= set(ideal.algorithms)
+
+
+def test_an_unknown_stack_names_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="did you mean 'megatron-lm'"):
+        stacks.stack("megatron")
+
+
+def test_nodes_of_eight_sit_in_a_network_that_holds_every_device() -> None:
+    found = clusters.cluster("dgx-a100", 1024)
+    assert [tier.size for tier in found.tiers] == [8, 1024]
+    assert found.tiers[0].bandwidth == 0 and found.tiers[1].bandwidth == 25e9
+    assert clusters.cluster("dgx-h100", 4).tiers[1].size == 8
+
+
+def test_devices_may_be_a_column() -> None:
+    found = clusters.cluster("generic-8", np.array([2, 8, 1024]))
+    assert found.tiers[1].size.tolist() == [8, 8, 1024]
+
+
+@pytest.mark.parametrize("name", clusters.names())
+def test_a_cluster_says_its_source_and_its_last_tier_holds_all(name: str) -> None:
+    found = clusters.cluster(name, 64)
+    assert found.source and found.tiers[-1].size == found.devices == 64
+
+
+def test_a_pod_has_a_largest_size() -> None:
+    assert clusters.cluster("tpu-v4-pod", 4096).tiers[0].topology == "torus3d"
+    with pytest.raises(ValueError, match="at most 4096 in 'tpu-v4-pod'"):
+        clusters.cluster("tpu-v4-pod", 8192)
+
+
+def test_an_unknown_cluster_names_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="did you mean 'dgx-a100'"):
+        clusters.cluster("dgx_a100", 8)
+
+
+def test_every_name_of_the_package_is_listed() -> None:
+    import hw_models
+
+    assert all(hasattr(hw_models, name) for name in hw_models.__all__)
+    assert devices.names() == names()

@@ -1,0 +1,366 @@
+"""Systolic arrays: cycle counts by hand, laws, a register-level oracle, and a published cycle-level simulator."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw_models import compute
+from hw_models.chip import DATAFLOW, Chip
+from hw_models.compute.systolic import (
+    array_cycles,
+    fold_cycles,
+    mapped,
+    matmul_time,
+    partial_sum_words,
+    reduction_words,
+    sram_words,
+)
+from hw_models.compute.vector import vector_time
+
+OS, WS, IS = 0, 1, 2
+
+
+def reference(name: str) -> dict[str, np.ndarray]:
+    folder = os.environ.get("DSE_DATA")
+    if not folder or not (Path(folder) / name).is_file():
+        pytest.skip(f"needs DSE_DATA, a folder with {name}")
+    with (Path(folder) / name).open() as file:
+        rows = list(csv.DictReader(file))
+    columns: dict[str, np.ndarray] = {"dataflow": np.array([DATAFLOW.index(row["dataflow"]) for row in rows])}
+    for field in rows[0]:
+        if field not in ("mode", "dataflow", "layer", "bw_mode"):
+            columns[field] = np.array([float(row[field] or "nan") for row in rows])
+    return columns
+
+
+def one_array(rows: int, columns: int, **fields: object) -> Chip:
+    return Chip(**{"array_count": 1, "array_rows": rows, "array_columns": columns, **fields})  # type: ignore[arg-type]
+
+
+def random_products(count: int, seed: int, largest: int = 3000) -> tuple[np.ndarray, ...]:
+    random = np.random.default_rng(seed)
+    sizes = np.floor(np.exp(random.uniform(0, np.log(largest), (4, count))))
+    sizes[3] = random.integers(1, 40, count)
+    return tuple(sizes)
+
+
+def random_chip(count: int, seed: int) -> Chip:
+    random = np.random.default_rng(seed)
+    return Chip(
+        array_count=random.integers(1, 130, count),
+        array_rows=random.choice([1, 7, 16, 32, 128], count),
+        array_columns=random.choice([1, 5, 16, 64, 128], count),
+        dataflow=random.integers(0, 3, count),
+        double_buffered=random.integers(0, 2, count),
+        clock=random.choice([7e8, 1e9, 1.41e9], count),
+    )
+
+
+# By hand.
+
+
+def test_a_weight_stationary_product_of_128_cubed_takes_510_cycles_on_128_and_894_on_256() -> None:
+    # One fold: 128 + 2 x 128 + 128 - 2, and 128 + 2 x 256 + 256 - 2: a larger array is not faster.
+    assert array_cycles(128, 128, 128, dataflow=WS, rows=128, columns=128) == 510
+    assert array_cycles(128, 128, 128, dataflow=WS, rows=256, columns=256) == 894
+
+
+@pytest.mark.parametrize(("m", "cycles", "percent"), [(256, 7656, 40.1), (1, 4596, 0.26)])
+def test_a_matrix_vector_product_uses_almost_nothing_of_an_array(m: int, cycles: int, percent: float) -> None:
+    # K = 768, N = 256 on 128 x 128: 6 x 2 folds of M + 2 x 128 + 128 - 2 cycles.
+    found = array_cycles(m, 256, 768, dataflow=WS, rows=128, columns=128)
+    assert found == cycles
+    assert 100 * m * 256 * 768 / (found * 128 * 128) == pytest.approx(percent, rel=0.01)
+
+
+def test_folds_whose_weights_are_in_place_take_the_278400_cycles_of_the_wham_paper() -> None:
+    # 64 folds of 4096 + 128 + 128 - 2 (94.16% of peak): loads hidden, fills not.  It lies between our two arrays.
+    m, n, k = 4096, 1024, 1024
+    published = 64 * fold_cycles(OS, 128, 128, m)
+    assert published == 278_400
+    assert m * n * k / published / 128**2 == pytest.approx(0.9416, abs=5e-5)
+    serial, buffered = (
+        array_cycles(m, n, k, dataflow=WS, rows=128, columns=128, double_buffered=option) for option in (0, 1)
+    )
+    assert serial == 64 * (4096 + 3 * 128 - 2) == 286_592
+    assert buffered == 128 + 63 * 4096 + 4096 + 2 * 128 - 2 == 262_526
+    assert buffered < published < serial
+
+
+def test_sixteen_times_the_cells_give_at_most_thirteen_times_the_speed_at_ragged_edges() -> None:
+    # K = 147, N = 64: 10 x 4 folds on 16 x 16, 3 x 1 on 64 x 64.
+    small, large = (array_cycles(1e9, 64, 147, dataflow=WS, rows=size, columns=size) for size in (16, 64))
+    assert small / large == pytest.approx(40 / 3, rel=1e-6)
+    assert 147 / (10 * 16) == pytest.approx(0.919, abs=5e-4)
+    assert 147 / (3 * 64) == pytest.approx(0.766, abs=5e-4)
+
+
+def test_seconds_are_cycles_over_hertz() -> None:
+    # One fold of 1 x 1: M + 2 + 1 - 2 cycles.
+    assert matmul_time(one_array(1, 1, clock=1e9), 999, 1, 1, 1, precision="bf16") == pytest.approx(1.000e-6, rel=1e-12)
+    assert matmul_time(one_array(1, 1, clock=940e6), 999_999, 1, 1, 1, precision="bf16") == pytest.approx(
+        1.0638e-3, rel=1e-4
+    )
+    for clock in (0.0, -1.0):
+        with pytest.raises(ValueError, match="clock"):
+            one_array(1, 1, clock=clock)
+
+
+def test_a_ragged_last_round_is_cut_along_the_stream() -> None:
+    # Six folds on four arrays: a round of four, then two folds in two pieces of 500 each.
+    chip = Chip(array_count=4, array_rows=2, array_columns=3, dataflow="ws", double_buffered=1, clock=1.0)
+    assert matmul_time(chip, 1000, 3, 2, 6, precision="bf16") == 2 + 1000 + 500 + 2 + 3 - 2
+    # Of seven, three are left, too many to cut: every fold in four pieces, 7 x 250, is better than 1000 + 1000.
+    assert matmul_time(chip, 1000, 3, 2, 7, precision="bf16") == 2 + 7 * 250 + 2 + 3 - 2
+
+
+def test_output_stationary_arrays_pay_to_add_the_pieces_of_k() -> None:
+    # One fold, K = 1002, R = 2, on 4 arrays: 2 + 1000/4 instead of 1002 streams, and 2 x 3 tiles exchanged.
+    chip = Chip(array_count=4, array_rows=2, array_columns=3, dataflow="os", double_buffered=0, clock=1.0)
+    assert matmul_time(chip, 2, 3, 1002, 1, precision="bf16") == 2 + 250 + 2 + 3 - 2
+    assert reduction_words(chip, 2, 3, 1002, 1) == 2 * 3 * (2 * 3)
+    assert reduction_words(chip, 2, 3, 2, 1) == 0
+    weights = Chip(array_count=4, array_rows=2, array_columns=3, dataflow="ws", clock=1.0)
+    assert reduction_words(weights, 1000, 3, 2, 1) == 0
+
+
+def test_vector_time_is_operations_over_lanes_and_clock() -> None:
+    assert vector_time(Chip(vector_lanes=128, clock=1e9), 128e9) == 1.0
+
+
+# Laws.
+
+
+def test_each_dimension_is_mapped_once() -> None:
+    assert [tuple(map(int, mapped(dataflow, 2, 3, 5))) for dataflow in (OS, WS, IS)] == [
+        (2, 3, 5),
+        (5, 3, 2),
+        (5, 2, 3),
+    ]
+
+
+def test_double_buffering_is_never_slower_and_never_beats_the_peak() -> None:
+    m, n, k, _ = random_products(4001, 1)
+    chip = random_chip(4001, 2)
+    shape = {"dataflow": chip.dataflow, "rows": chip.array_rows, "columns": chip.array_columns}
+    serial, buffered = (array_cycles(m, n, k, **shape, double_buffered=option) for option in (0, 1))
+    assert np.all(buffered <= serial) and np.any(buffered < serial)
+    assert np.all(buffered * chip.array_rows * chip.array_columns >= m * n * k)
+
+
+def test_more_arrays_or_more_clock_are_never_slower() -> None:
+    count = 2003
+    products, chip = random_products(count, 3), random_chip(count, 4)
+    shape = {name: getattr(chip, name) for name in ("array_rows", "array_columns", "dataflow", "double_buffered")}
+    arrays = np.arange(1, 120)[:, None]
+    time = matmul_time(Chip(array_count=arrays, clock=1e9, **shape), *products, precision="bf16")
+    assert time.shape == (119, count)
+    assert np.all(np.diff(time, axis=0) <= 0) and np.all(time[-1] <= time[0])
+    faster = matmul_time(Chip(array_count=arrays, clock=1.1e9, **shape), *products, precision="bf16")
+    assert np.all(faster < time)
+
+
+def test_eight_cores_are_faster_than_one_on_every_large_product() -> None:
+    for dataflow in DATAFLOW:
+        one, eight = (
+            matmul_time(Chip(array_count=count, dataflow=dataflow), 2048, 2048, 2048, 1, precision="bf16")
+            for count in (1, 8)
+        )
+        assert 7.0 < one / eight <= 8.0
+
+
+def test_no_schedule_beats_the_peak() -> None:
+    products, chip = random_products(4001, 5), random_chip(4001, 6)
+    m, n, k, groups = products
+    time = matmul_time(chip, *products, precision="bf16")
+    assert np.all(2 * m * n * k * groups <= chip.peak_flops("bf16") * time * (1 + 1e-12))
+
+
+def test_one_array_and_one_product_equal_array_cycles() -> None:
+    m, n, k, _ = random_products(3001, 7)
+    chip = random_chip(3001, 8)
+    alone = Chip(
+        array_count=1,
+        array_rows=chip.array_rows,
+        array_columns=chip.array_columns,
+        dataflow=chip.dataflow,
+        double_buffered=chip.double_buffered,
+        clock=1.0,
+    )
+    cycles = array_cycles(
+        m,
+        n,
+        k,
+        dataflow=chip.dataflow,
+        rows=chip.array_rows,
+        columns=chip.array_columns,
+        double_buffered=chip.double_buffered,
+    )
+    np.testing.assert_array_equal(matmul_time(alone, m, n, k, 1, precision="bf16"), cycles)
+
+
+def test_fp8_halves_the_time_and_an_unknown_precision_is_an_error() -> None:
+    chip = Chip()
+    bf16, fp8 = (matmul_time(chip, 512, 512, 512, 3, precision=name) for name in ("bf16", "fp8"))
+    assert fp8 == bf16 / 2
+    with pytest.raises(ValueError, match="int4"):
+        matmul_time(chip, 1, 1, 1, 1, precision="int4")
+
+
+def test_sizes_beyond_32_bits_stay_positive_and_exact() -> None:
+    m, n, k = (np.int32(size) for size in (64 * 131072, 16384, 16384))
+    a, b, c = sram_words(m, n, k, dataflow=WS, rows=128, columns=128)
+    assert a == 128 * 64 * 131072 * 16384 and b == 16384**2 and c == 128 * 64 * 131072 * 16384
+    assert partial_sum_words(m, n, k, dataflow=WS, rows=128) == 127 * 64 * 131072 * 16384
+    assert 0 < matmul_time(Chip(), m, n, k, np.int32(96), precision="bf16") < np.inf
+
+
+def test_partial_sums_are_re_read_once_a_pass_after_the_first() -> None:
+    assert partial_sum_words(7, 5, 48, dataflow=WS, rows=16) == 2 * 7 * 5
+    assert partial_sum_words(7, 5, 48, dataflow=IS, rows=16) == 2 * 7 * 5
+    assert partial_sum_words(7, 5, 48, dataflow=OS, rows=16) == 0
+
+
+def test_a_design_alone_in_a_batch_and_in_a_sweep_has_the_same_bits() -> None:
+    products, chip = random_products(53, 9), random_chip(53, 10)
+    batch = matmul_time(chip, *products, precision="bf16")
+    fields = ("array_count", "array_rows", "array_columns", "dataflow", "double_buffered", "clock")
+    column = Chip(**{name: getattr(chip, name)[:, None] for name in fields})
+    sweep = matmul_time(column, *products, precision="bf16")
+    for row in range(53):
+        single = Chip(**{name: getattr(chip, name)[row] for name in fields})
+        assert matmul_time(single, *(size[row] for size in products), precision="bf16") == batch[row]
+    np.testing.assert_array_equal(np.diagonal(sweep), batch)
+
+
+def test_each_matrix_engine_is_chosen_by_name() -> None:
+    assert sorted(compute.MODELS) == ["systolic", "tensor_core"]
+    chip = Chip()
+    assert compute.matmul_time(chip, 64, 64, 64, 1, precision="bf16") == matmul_time(
+        chip, 64, 64, 64, 1, precision="bf16"
+    )
+
+
+# Oracles that share no code.
+
+
+def simulated_weight_stationary(a: np.ndarray, b: np.ndarray, rows: int, columns: int, buffered: bool) -> int:
+    """Registers of an R x C array moved cycle by cycle; checks the product, returns the cycles it took.
+
+    Operand t of a fold enters row i in cycle start + t + i and moves right; sums move down.  Each operand carries
+    its fold, by which a cell picks its weight.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    folds = [(i, j) for i in range(0, k, rows) for j in range(0, n, columns)]
+    starts, clock = [], 0
+    for number in range(len(folds)):
+        if number == 0 or not buffered:
+            clock += rows  # the load before the stream
+            starts.append(clock)
+            clock += m + rows + columns - 2
+        else:
+            starts.append(starts[-1] + max(m, rows))  # shadow weights are complete R cycles after the last swap
+    enters = {start + t: (fold, t) for fold, start in enumerate(starts) for t in range(m)}
+    assert len(enters) == m * len(folds)
+    operand = np.full((rows, columns), None, dtype=object)
+    total = np.zeros((rows, columns))
+    result = np.zeros((m, n))
+    written = 0
+    cycle = 0
+    while written < m * len(folds) * columns:
+        moved = np.full((rows, columns), None, dtype=object)
+        moved[:, 1:] = operand[:, :-1]
+        for i in range(rows):
+            moved[i, 0] = enters.get(cycle - i)
+        operand, above, total = moved, total, np.zeros((rows, columns))
+        for i in range(rows):
+            for j in range(columns):
+                if operand[i, j] is None:
+                    continue
+                fold, t = operand[i, j]
+                row, column = folds[fold][0] + i, folds[fold][1] + j
+                inside = row < k and column < n
+                total[i, j] = (above[i - 1, j] if i else 0.0) + (a[t, row] * b[row, column] if inside else 0.0)
+                if i == rows - 1:
+                    written += 1
+                    if column < n:
+                        result[t, column] += total[i, j]
+        cycle += 1
+    np.testing.assert_array_equal(result, a @ b)
+    return cycle
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize(("m", "n", "k", "rows", "columns"), [(7, 5, 8, 3, 2), (2, 3, 11, 5, 3), (1, 4, 4, 4, 4)])
+def test_cycles_equal_a_register_level_simulation_that_computes_the_product(
+    m: int, n: int, k: int, rows: int, columns: int, buffered: bool
+) -> None:
+    random = np.random.default_rng(11)
+    a, b = random.integers(-9, 9, (m, k)).astype(float), random.integers(-9, 9, (k, n)).astype(float)
+    expected = simulated_weight_stationary(a, b, rows, columns, buffered)
+    assert array_cycles(m, n, k, dataflow=WS, rows=rows, columns=columns, double_buffered=buffered) == expected
+
+
+def scheduled(chip: Chip, m: int, n: int, k: int, groups: int) -> int:
+    """Lists of pieces for each array, run one after another; the best of the two documented schedules."""
+    arrays, rows, columns = int(chip.array_count), int(chip.array_rows), int(chip.array_columns)
+    across, along, stream = {OS: (m, n, k), WS: (k, n, m), IS: (k, m, n)}[int(chip.dataflow)]
+    folds = groups * -(-across // rows) * -(-along // columns)
+    load = 0 if chip.dataflow == OS else rows
+
+    def piece(parts: int) -> int:
+        if chip.dataflow != OS or stream <= rows:
+            return stream if chip.dataflow == OS else -(-stream // parts)
+        return rows + -(-(stream - rows) // parts)
+
+    def finish(pieces: list[int]) -> int:
+        if not chip.double_buffered:
+            return sum(load + length + rows + columns - 2 for length in pieces)
+        start = load
+        for length in pieces[:-1]:
+            start += max(length, rows)
+        return start + pieces[-1] + rows + columns - 2
+
+    whole = [[] for _ in range(arrays)]  # type: list[list[int]]
+    left = folds
+    while left > arrays:
+        for pieces in whole:
+            pieces.append(stream)
+        left -= arrays
+    for number in range(left * (arrays // left)):
+        whole[number].append(piece(arrays // left))
+    cut = [piece(arrays)] * folds
+    return min(max(finish(pieces) for pieces in whole if pieces), finish(cut))
+
+
+def test_matmul_time_equals_explicit_schedules() -> None:
+    m, n, k, groups = random_products(601, 12, largest=300)
+    chip = random_chip(601, 13)
+    time = matmul_time(chip, m, n, k, groups, precision="bf16")
+    fields = ("array_count", "array_rows", "array_columns", "dataflow", "double_buffered")
+    for row in range(601):
+        single = Chip(**{name: int(getattr(chip, name)[row]) for name in fields})
+        expected = scheduled(single, *(int(size[row]) for size in (m, n, k, groups)))
+        assert time[row] * chip.clock[row] == pytest.approx(expected, rel=1e-12)
+
+
+# Literature: a cycle-level simulator (SCALE-Sim v2, last cycle counted).
+
+
+@pytest.mark.parametrize(("name", "count"), [("scalesim_reference.csv", 289), ("scalesim_resnet50.csv", 162)])
+def test_serial_cycles_and_sram_words_equal_the_cycle_level_simulator_on_every_row(name: str, count: int) -> None:
+    data = reference(name)
+    sizes, shape = (data["M"], data["N"], data["K"]), {key: data[key] for key in ("dataflow", "rows")}
+    cycles = array_cycles(*sizes, **shape, columns=data["cols"])
+    assert cycles.size == count
+    np.testing.assert_array_equal(cycles, data["cycles_true"])
+    a, b, c = sram_words(*sizes, **shape, columns=data["cols"])
+    np.testing.assert_array_equal(a, data["sram_ifmap_reads"])
+    np.testing.assert_array_equal(b, data["sram_filter_reads"])
+    if "sram_ofmap_writes_clean" in data:
+        np.testing.assert_array_equal(c, data["sram_ofmap_writes_clean"])

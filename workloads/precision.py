@@ -1,0 +1,68 @@
+"""How many bytes a number takes, and what the optimizer keeps of each parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+
+#: Bytes a stored element. tf32 is a compute mode whose operands are stored as fp32.
+BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
+
+#: Bytes an activation is kept in: an fp8 recipe keeps bf16 activations between operators.
+ACTIVATION_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a step is computed: number formats, optimizer, attention kernel.
+
+    precision        operands of the matrix products
+    gradient_bytes   bytes a gradient is accumulated and reduced in (2 or 4)
+    optimizer        adam: fp32 master weights and two moments (12 B); momentum: master and one (8 B);
+                     sgd: master only (4 B).  In pure fp32 the master is the weight itself.
+    attention        "fused" keeps scores on chip (FlashAttention); "materialized" writes them to memory
+    """
+
+    precision: Precision = "bf16"
+    gradient_bytes: int = 4
+    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
+    attention: Literal["fused", "materialized"] = "fused"
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "precision": ("fp32", "tf32", "bf16", "fp16", "fp8"),
+            "gradient_bytes": (2, 4),
+            "optimizer": ("adam", "momentum", "sgd"),
+            "attention": ("fused", "materialized"),
+        }
+        problems = [
+            f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"
+            for name, values in allowed.items()
+            if getattr(self, name) not in values
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of a weight used by the products (fp8 recipes keep bf16 weights)."""
+        return ACTIVATION_BYTES[self.precision]
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of an activation kept between operators."""
+        return ACTIVATION_BYTES[self.precision]
+
+    @property
+    def operand_bytes(self) -> float:
+        """Bytes of an operand as the array reads it."""
+        return BYTES[self.precision]
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of optimizer state a parameter, beside weight and gradient."""
+        moments = {"adam": 8, "momentum": 4, "sgd": 0}[self.optimizer]
+        master = 0 if self.weight_bytes == 4 else 4
+        return master + moments
