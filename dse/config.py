@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from dse.config_schema import Fault, Scalar, faults_of, json_schema, read_design, read_search
+from dse.config_readers import Fault, Location, Scalar
+from dse.config_schema import faults_of, json_schema, read_design, read_search
 from dse.errors import ConfigError, Problem, nearest, shorten
 from dse.evaluation.result import METRICS
 from dse.spec import Catalog, DesignSpec, SearchSpec
@@ -27,16 +28,26 @@ from workloads.published import published
 
 __all__ = ["default_catalog", "json_schema", "load_design", "load_search", "shipped_searches"]
 
-Location = tuple[str | int, ...]
 Place = tuple[int, int]
 Spec = TypeVar("Spec", SearchSpec, DesignSpec)
 
-LARGEST_FILE = 1_000_000
+#: Bytes; YAML is read at about 40 kB/s on a busy core, and a search is a few kB.
+LARGEST_FILE = 200_000
 #: Values after aliases are followed: a small file of nested aliases can stand for billions.
-MOST_NODES = 100_000
+MOST_NODES = 20_000
 DEEPEST = 30
+#: Faults of one file that are listed; the others are counted.
+MOST_PROBLEMS = 100
 SHIPPED = "searches"
 SUFFIXES = (".yaml", ".yml")
+
+#: What a parser says -> how to repair it.
+SYNTAX_HINTS = {
+    "indentation indicators": 'a text that starts with > needs quotes, for example ">= 5 W"',
+    "mapping values are not allowed": 'check the indentation; a text with ": " inside needs quotes',
+    "expected <block end>": "check the indentation",
+    "cannot start any token": "a text that starts with this character needs quotes",
+}
 
 TAG = "tag:yaml.org,2002:"
 #: What YAML resolves a plain scalar to, as far as the format knows; timestamps and the rest stay text.
@@ -85,8 +96,15 @@ def _load(path: str | Path, catalog: Catalog | None, read: Callable[[Any, Catalo
     except ValidationError as error:
         tree.problems += [tree.problem(fault) for fault in faults_of(error)]
     if tree.problems:
-        raise ConfigError(sorted(tree.problems, key=lambda problem: (problem.line, problem.column)))
+        raise ConfigError(_in_order(tree.problems, name))
     return replace(spec, path=name, text=text)
+
+
+def _in_order(problems: list[Problem], name: str) -> list[Problem]:
+    """Problems from the top of the file downwards, each once, as many as a person can read."""
+    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    more = len(ordered) - MOST_PROBLEMS
+    return ordered[:MOST_PROBLEMS] + ([Problem(f"{more} more faults", "", file=name)] if more > 0 else [])
 
 
 # The file ---------------------------------------------------------------------------------------------------------
@@ -136,7 +154,7 @@ def _missing(file: Path, path: str) -> Problem:
 def _decoded(content: bytes, name: str) -> str:
     """The text of a file, which must be UTF-8; a byte order mark is fine."""
     allowed = "UTF-8 text"
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in content[:2]:
         raise ConfigError([Problem("UTF-16 text", allowed, file=name, line=1, hint="save the file as UTF-8")])
     try:
         text = content.decode("utf-8-sig")
@@ -167,10 +185,14 @@ class _Tree:
         """The plain tree of the text; what cannot be read at all is raised, other faults are collected."""
         root = self._compose(text)
         if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == f"{TAG}null"):
-            raise ConfigError([Problem("nothing: the config is empty", "a mapping with a name, a chip, ...", file=self.file)])
+            raise ConfigError(
+                [Problem("nothing: the config is empty", "a mapping with a name, a chip, ...", file=self.file)]
+            )
         if not isinstance(root, yaml.MappingNode):
             found = "a list" if isinstance(root, yaml.SequenceNode) else f'"{shorten(str(root.value))}"'
-            raise ConfigError([self._at(root.start_mark, "", f"{found} at the top", "a mapping with a name, a chip, ...")])
+            raise ConfigError(
+                [self._at(root.start_mark, "", f"{found} at the top", "a mapping with a name, a chip, ...")]
+            )
         return self._plain(root, (), [])
 
     def problem(self, fault: Fault) -> Problem:
@@ -215,25 +237,29 @@ class _Tree:
         except yaml.reader.ReaderError as error:
             before = text[: error.position]
             place = {"line": before.count("\n") + 1, "column": error.position - before.rfind("\n")}
-            found = f"the control character {error.character!r}"
+            found = f"the control character U+{_code(error.character):04X}"
             raise ConfigError([Problem(found, "printable text", file=self.file, **place)]) from None
         except RecursionError:
-            raise ConfigError([Problem("lists or mappings nested too deeply", f"{DEEPEST} levels", file=self.file)]) from None
+            raise ConfigError(
+                [Problem("lists or mappings nested too deeply", f"{DEEPEST} levels", file=self.file)]
+            ) from None
 
     def _syntax_problem(self, error: yaml.MarkedYAMLError, text: str) -> Problem:
         said, context = " ".join(str(error.problem).split()), " ".join(str(error.context or "").split())
         mark = error.problem_mark or error.context_mark
         if mark is not None and "'\\t'" in said:
             return self._at(mark, "", "a tab", "spaces for indentation")
+        at_end = mark is None or mark.index >= len(text.rstrip())
         if error.context_mark is not None and "flow" in context:
             opened = text[error.context_mark.index : error.context_mark.index + 1]
-            return self._at(error.context_mark, "", f"an unclosed {opened}", f"its closing {'}' if opened == '{' else ']'}", said)
-        if error.context_mark is not None and "quoted scalar" in context:
+            closing = {"{": "}"}.get(opened, "]")
+            if at_end or mark is None or mark.line > error.context_mark.line:
+                return self._at(error.context_mark, "", f"an unclosed {opened}", f"its closing {closing}", said)
+            return self._at(mark, "", f"YAML that cannot be read ({said})", f"a comma or the closing {closing}")
+        if error.context_mark is not None and "quoted scalar" in context and "unexpected" in said:
             return self._at(error.context_mark, "", "an unclosed quote", "its closing quote")
-        hint = 'a text that starts with > or has ": " inside needs quotes, for example ">= 5 W"' if "block" in context or (
-            "mapping values" in said or "indentation indicators" in said
-        ) else ""
-        return self._at(mark, "", f"YAML that cannot be read ({said})", "valid YAML with equal indentation", hint)
+        hint = next((hint for words, hint in SYNTAX_HINTS.items() if words in said), "")
+        return self._at(mark, "", f"YAML that cannot be read ({said})", "valid YAML, with equal indentation", hint)
 
     def _at(self, mark: Any, path: str, found: str, allowed: str, hint: str = "") -> Problem:
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)
@@ -244,7 +270,9 @@ class _Tree:
         self.nodes += 1
         mark, path = node.start_mark, _path(location)
         if self.nodes > MOST_NODES:
-            raise ConfigError([self._at(mark, path, f"more than {MOST_NODES} values", "fewer values, or fewer aliases")])
+            raise ConfigError(
+                [self._at(mark, path, f"more than {MOST_NODES} values", "fewer values, or fewer aliases")]
+            )
         if len(above) > DEEPEST or any(node is outer for outer in above):
             found = "an alias inside its own anchor" if len(above) <= DEEPEST else "lists or mappings nested too deeply"
             raise ConfigError([self._at(mark, path, found, f"at most {DEEPEST} levels")])
@@ -285,12 +313,14 @@ class _Tree:
     def _merged(self, node: yaml.Node, location: Location, above: list[yaml.Node]) -> dict[str, Any]:
         """The mapping, or the mappings, that `<<` names; of two the first wins."""
         parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        here = self.values[location]
         found: dict[str, Any] = {}
         for part in parts:
             if not isinstance(part, yaml.MappingNode):
                 self.problems.append(self._at(node.start_mark, _path(location), "<< with no mapping", "<<: *name"))
                 continue
             found = self._plain(part, location, above) | found
+            self.values[location] = here
         return found
 
     def _key(self, node: yaml.Node, location: Location) -> str | None:
@@ -317,6 +347,10 @@ class _Tree:
         elif kind == "number":
             kind = "text"
         return Scalar(kind, text, quoted)  # type: ignore[arg-type]
+
+
+def _code(character: int | str) -> int:
+    return ord(character) if isinstance(character, str) else character
 
 
 def _tag(node: yaml.Node) -> str:

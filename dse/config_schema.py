@@ -25,8 +25,25 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from dse.errors import ConfigError, listed, nearest, shorten
-from dse.registry import resolve
+from dse.config_readers import (
+    Choice,
+    Fault,
+    Flag,
+    Invalid,
+    Location,
+    Metric,
+    Named,
+    Probed,
+    Quantity,
+    Reader,
+    Row,
+    Sampler,
+    Scalar,
+    Text,
+    refusal,
+    scalar,
+)
+from dse.errors import listed, nearest, shorten
 from dse.spec import (
     ALL_DEVICES,
     CHIP_LINKS,
@@ -37,7 +54,7 @@ from dse.spec import (
     SearchSettings,
     SearchSpec,
 )
-from dse.units import UnitError, example, parse_exact, read_number
+from dse.units import example, read_number
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import ALGORITHMS, Stack
@@ -46,64 +63,31 @@ from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Precision, Training
 from workloads.transformer import DecoderTransformer
 
-__all__ = ["Fault", "Scalar", "faults_of", "json_schema", "read_design", "read_search"]
+__all__ = ["faults_of", "json_schema", "read_design", "read_search"]
 
-Location = tuple[str | int, ...]
-
-#: Most values that a list or a range may hold.
-MOST_VALUES = 10_000
+#: Most values that a list or a range may hold; exact geometric ranges stay quick up to here.
+MOST_VALUES = 1_000
 #: Short forms that users of other tools write, for the nearest match of an unknown key.
 SHORT_FORMS: Mapping[str, str] = MappingProxyType(
-    {"tp": "tensor", "pp": "pipeline", "dp": "data", "sp": "sequence_parallel", "mbs": "micro_batch", "zero": "zero_stage"}
-    | {"gbs": "global_batch", "batch": "global_batch", "seq": "sequence", "dtype": "precision", "trials": "budget"}
-    | {"frequency": "clock", "model": "network", "preset": "base", "gpus": "devices", "vpp": "interleave"}
+    {
+        "tp": "tensor",
+        "pp": "pipeline",
+        "dp": "data",
+        "sp": "sequence_parallel",
+        "vpp": "interleave",
+        "mbs": "micro_batch",
+        "gbs": "global_batch",
+        "batch": "global_batch",
+        "seq": "sequence",
+        "zero": "zero_stage",
+        "dtype": "precision",
+        "model": "network",
+        "frequency": "clock",
+        "gpus": "devices",
+        "preset": "base",
+        "trials": "budget",
+    }
 )
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A leaf of the file: what YAML takes it for, and its text as written."""
-
-    kind: Literal["text", "number", "boolean", "null"]
-    text: str
-    quoted: bool = False
-
-    def shown(self) -> str:
-        """How a message repeats it."""
-        if self.kind == "null":
-            return "nothing (null)"
-        return f'"{shorten(self.text)}"' if self.kind == "text" else shorten(self.text)
-
-    @property
-    def hint(self) -> str:
-        """Why YAML may have taken it for something else than what was meant."""
-        if self.kind == "boolean":
-            return f'YAML reads {self.text} as a boolean: for text write "{self.text}" in quotes'
-        return ""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong, at a place inside the tree; `at_key` points at the key instead of its value."""
-
-    found: str
-    allowed: str
-    nearest: str = ""
-    hint: str = ""
-    location: Location = ()
-    at_key: bool = False
-
-    def under(self, *location: str | int) -> Fault:
-        """The same fault, seen from a section further out."""
-        return replace(self, location=location + self.location)
-
-
-class Invalid(Exception):
-    """A leaf that cannot be read; carries one fault."""
-
-    def __init__(self, found: str, allowed: str, nearest: str = "", hint: str = "") -> None:
-        self.fault = Fault(found, allowed, nearest, hint)
-        super().__init__(found)
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
@@ -137,314 +121,14 @@ def _raise(faults: list[Fault]) -> None:
     raise ValidationError.from_exception_data("configuration", details)
 
 
-def _scalar(value: Any, allowed: str) -> Scalar:
-    if isinstance(value, Scalar):
-        return value
-    kind = "a list" if isinstance(value, list) else "a mapping"
-    raise Invalid(kind, allowed)
-
-
-# Readers: one leaf each -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class Quantity:
-    """A number with the unit, bounds and wholeness of its field; `words` are texts that stand for a number."""
+class Shown:
+    """JSON Schema of a field, made when it is asked for: a search is read without it."""
 
-    unit: str
-    whole: bool = False
-    low: float | None = None
-    high: float | None = None
-    words: tuple[tuple[str, float], ...] = ()
+    make: Callable[[], dict[str, Any]]
 
-    @property
-    def bounds(self) -> str:
-        """The allowed range in words."""
-        low = "> 0" if self.low is None else f">= {self.low:g}"
-        return low if self.high is None else f"{low} and <= {self.high:g}"
-
-    @property
-    def allowed(self) -> str:
-        """What a message says is allowed."""
-        words = "".join(f", or {word}" for word, _ in self.words)
-        if self.unit:
-            return f"a quantity {self.bounds} in {self.unit}, for example {example(self.unit)}{words}"
-        return f"a {'whole ' if self.whole else ''}number {self.bounds}{words}"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of the leaf."""
-        if self.unit:
-            return {"type": "string", "examples": [example(self.unit)]}
-        bounds: dict[str, Any] = {"exclusiveMinimum": 0} if self.low is None else {"minimum": self.low}
-        if self.high is not None:
-            bounds["maximum"] = self.high
-        number = {"type": "integer" if self.whole else "number"} | bounds
-        return {"anyOf": [number, {"enum": [word for word, _ in self.words]}]} if self.words else number
-
-    def exact(self, value: Scalar) -> Fraction:
-        """The exact number in the base unit, bounds not yet checked."""
-        words = dict(self.words)
-        if value.kind == "text" and value.text in words:
-            return Fraction(words[value.text])
-        if value.kind == "number":
-            number = read_number(value.text)
-            if number is None:
-                raise Invalid(value.shown(), self.allowed)
-            if self.unit:
-                raise Invalid(f"{value.shown()} without a unit", self.allowed)
-            return number
-        if value.kind != "text":
-            raise Invalid(value.shown(), self.allowed, hint="" if value.kind == "null" else "a boolean is not a number")
-        if not self.unit and value.quoted and read_number(value.text) is not None:
-            raise Invalid(f"the text {value.shown()}", self.allowed, hint="remove the quotes")
-        try:
-            return parse_exact(value.text, self.unit)
-        except UnitError as error:
-            near = nearest(value.text, words) or error.nearest
-            raise Invalid(error.found, self.allowed, near, "" if near in words else error.hint) from None
-
-    def finish(self, exact: Fraction, found: str) -> int | float:
-        """The number as it is stored, after its bounds."""
-        above = exact > 0 if self.low is None else exact >= Fraction(self.low)
-        if not above or (self.high is not None and exact > Fraction(self.high)):
-            raise Invalid(found, self.allowed)
-        if self.whole:
-            if exact.denominator != 1:
-                raise Invalid(found, self.allowed)
-            return int(exact)
-        try:
-            number = float(exact)
-        except OverflowError:
-            raise Invalid(found, self.allowed, hint="too large for a double") from None
-        if number == 0 and exact != 0:
-            raise Invalid(found, self.allowed, hint="too small for a double")
-        return number
-
-    def read(self, value: Any, catalog: Catalog) -> int | float:
-        """The stored number of a leaf."""
-        leaf = _scalar(value, self.allowed)
-        if leaf.kind == "text" and leaf.text in dict(self.words):
-            return int(dict(self.words)[leaf.text]) if self.whole else float(dict(self.words)[leaf.text])
-        return self.finish(self.exact(leaf), leaf.shown())
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of some texts; with `numbered` the stored value is the position in the list."""
-
-    names: tuple[str, ...]
-    numbered: bool = False
-
-    @property
-    def allowed(self) -> str:
-        return ", ".join(self.names)
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"enum": list(self.names)}
-
-    def read(self, value: Any, catalog: Catalog) -> str | int:
-        leaf = _scalar(value, self.allowed)
-        if leaf.kind != "text" or leaf.text not in self.names:
-            near = nearest(leaf.text, self.names) if leaf.kind in ("text", "number") else ""
-            raise Invalid(leaf.shown(), self.allowed, near, leaf.hint)
-        return self.names.index(leaf.text) if self.numbered else leaf.text
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A truth value, stored as a boolean or as 0 and 1."""
-
-    numbered: bool = False
-    allowed: str = "true or false"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "boolean"}
-
-    def read(self, value: Any, catalog: Catalog) -> bool | int:
-        leaf = _scalar(value, self.allowed)
-        if leaf.kind != "boolean":
-            quoted = leaf.kind == "text" and leaf.quoted and leaf.text.lower() in ("true", "false", "on", "off")
-            raise Invalid(leaf.shown(), self.allowed, hint="remove the quotes" if quoted else "")
-        truth = leaf.text.lower() in ("true", "on", "yes")
-        return int(truth) if self.numbered else truth
-
-
-@dataclass(frozen=True)
-class Text:
-    """A free text that is not empty."""
-
-    allowed: str = "a text"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "minLength": 1}
-
-    def read(self, value: Any, catalog: Catalog) -> str:
-        leaf = _scalar(value, self.allowed)
-        if leaf.kind == "number":
-            raise Invalid(leaf.shown(), self.allowed, hint=f'YAML reads it as a number: write "{leaf.text}" in quotes')
-        if leaf.kind != "text" or not leaf.text.strip():
-            raise Invalid(leaf.shown(), self.allowed, hint=leaf.hint)
-        return leaf.text
-
-
-@dataclass(frozen=True)
-class Row:
-    """The name of a row of the technology table; spaces in it do not matter (`7 nm` is `7nm`)."""
-
-    column: Literal["processes", "memories"]
-    allowed: str = "a name"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return Text().schema
-
-    def read(self, value: Any, catalog: Catalog) -> str:
-        name = Text(self.allowed).read(value, catalog).replace(" ", "")
-        known: tuple[str, ...] = getattr(catalog, self.column)
-        if known and name not in known:
-            raise Invalid(f'"{shorten(name)}"', ", ".join(known), nearest(name, known))
-        return name
-
-
-@dataclass(frozen=True)
-class Named:
-    """A name that stands for an object: a built-in, `module:attribute` or a plug-in.
-
-    accepts   whether the object is what is wanted; one that is not is called without arguments to make it
-    """
-
-    kind: str
-    group: Literal["networks", "chips", "clusters", "stacks"]
-    accepts: Callable[[Any], bool]
-
-    @property
-    def allowed(self) -> str:
-        return f"the name of a {self.kind}, or module:attribute"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "description": self.allowed}
-
-    def read(self, value: Any, catalog: Catalog) -> Any:
-        name = Text(self.allowed).read(value, catalog)
-        try:
-            found = resolve(self.kind, name, getattr(catalog, self.group))
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        return found if self.accepts(found) else self._made(found, name)
-
-    def _made(self, maker: Any, name: str) -> Any:
-        allowed = f"a {self.kind}, or a function without arguments that returns one"
-        if not callable(maker):
-            raise Invalid(f'"{name}", a {type(maker).__name__}', allowed)
-        try:
-            made = maker()
-        except Exception as error:  # the user's own code runs here: whatever it raises is about that name
-            hint = f"calling it raised {type(error).__name__}: {' '.join(str(error).split())}"
-            raise Invalid(f'"{name}"', allowed, hint=hint) from error
-        if not self.accepts(made):
-            raise Invalid(f'"{name}", which returns a {type(made).__name__}', allowed)
-        return made
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The name of a metric of a result, or, where `custom`, an objective as `module:attribute`."""
-
-    custom: bool = False
-    allowed: str = "the name of a metric"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return Text().schema
-
-    def read(self, value: Any, catalog: Catalog) -> str:
-        name = Text(self.allowed).read(value, catalog)
-        if self.custom and ":" in name:
-            try:
-                resolve("objective", name, {})
-            except ConfigError as error:
-                problem = error.problems[0]
-                raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        elif name not in catalog.metric_units:
-            names = catalog.metric_units
-            raise Invalid(f'"{shorten(name)}"', listed(names), nearest(name, names))
-        return name
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """The name of a searcher, or `module:attribute`."""
-
-    allowed: str = "the name of a sampler"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return Text().schema
-
-    def read(self, value: Any, catalog: Catalog) -> str:
-        name = Text(self.allowed).read(value, catalog)
-        try:
-            resolve("sampler", name, dict.fromkeys(catalog.samplers))
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        return name
-
-
-@dataclass(frozen=True)
-class Probed:
-    """A field whose bounds only its model knows: the model itself is asked whether it takes the value."""
-
-    model: type
-    name: str
-    inner: Choice | Flag | Quantity
-
-    @property
-    def allowed(self) -> str:
-        return self.inner.allowed
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        return self.inner.schema
-
-    def read(self, value: Any, catalog: Catalog) -> Any:
-        stored = self.inner.read(value, catalog)
-        refused = _refusal(self.model, self.name, stored)
-        if refused:
-            raise Invalid(str(stored), refused)
-        return stored
-
-    def exact(self, value: Scalar) -> Fraction:
-        """Exact number of a leaf, for ranges."""
-        assert isinstance(self.inner, Quantity)
-        return self.inner.exact(value)
-
-    def finish(self, exact: Fraction, found: str) -> int | float:
-        """Stored number of a value of a range."""
-        assert isinstance(self.inner, Quantity)
-        stored = self.inner.finish(exact, found)
-        refused = _refusal(self.model, self.name, stored)
-        if refused:
-            raise Invalid(found, refused)
-        return stored
-
-
-def _refusal(model: Any, name: str, value: Any) -> str:
-    """What the model allows instead of `value`, or "" when it takes it."""
-    try:
-        model(**{name: value})
-    except ValueError as error:
-        return str(error).rpartition("allowed: ")[2]
-    return ""
-
-
-Reader = Quantity | Choice | Flag | Text | Row | Named | Metric | Sampler | Probed
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        return self.make()
 
 
 # Shapes around a leaf: one value, a list or range of them, a name or a section -------------------------------------
@@ -528,11 +212,11 @@ def _range(value: dict[str, Any], reader: Quantity | Probed) -> tuple[tuple[Any,
     if len(ways) != 1:
         faults.append(Fault(" and ".join(ways) or "no steps", "one of steps, step and factor beside from and to"))
     exact: dict[str, Fraction] = {}
-    for name in value:
+    for name, item in value.items():
         if name in names:
             part = RANGE_STEPS.get(name, reader)
             try:
-                leaf = _scalar(value[name], part.allowed)
+                leaf = scalar(item, part.allowed)
                 exact[name] = part.exact(leaf)
                 part.finish(exact[name], leaf.shown())
             except Invalid as error:
@@ -553,7 +237,12 @@ def _range(value: dict[str, Any], reader: Quantity | Probed) -> tuple[tuple[Any,
 
 
 def _points(
-    start: Fraction, stop: Fraction, *, steps: Fraction | None = None, step: Fraction | None = None, factor: Fraction | None = None
+    start: Fraction,
+    stop: Fraction,
+    *,
+    steps: Fraction | None = None,
+    step: Fraction | None = None,
+    factor: Fraction | None = None,
 ) -> Iterator[Fraction]:
     """Exact values of a range, one more than is allowed at most."""
     if steps is not None:
@@ -612,7 +301,8 @@ class Section(BaseModel):
 def _unknown(key: str, names: tuple[str, ...], place: str) -> Fault:
     """An unknown key: the nearest valid one, or the section that it belongs to."""
     short = SHORT_FORMS.get(key.lower(), "")
-    near = short if short in names else nearest(key, names)
+    longer = [name for name in names if key.lower().replace("-", "_").startswith(f"{name}_")]
+    near = short if short in names else max(longer, key=len) if longer else nearest(key, names)
     homes = [home for home, keys in KEYS.items() if key in keys or (short and short in keys)]
     hint = "" if near or not homes else f"it belongs to {' or '.join(home or 'the top of the file' for home in homes)}"
     where = f" of {place}" if place else ""
@@ -636,7 +326,7 @@ def _optional(kind: Any, meaning: str) -> Any:
 
 
 def _described(meta: Mapping[str, Any]) -> str:
-    return meta.get("meaning", "") + (f" [{meta['unit']}]" if meta.get("unit") else "")
+    return str(meta.get("meaning", "")) + (f" [{meta['unit']}]" if meta.get("unit") else "")
 
 
 def _reader(model: type, name: str, meta: Mapping[str, Any]) -> Reader:
@@ -719,8 +409,9 @@ def _part(section: type[Section], make: Make) -> Any:
         null = isinstance(value, Scalar) and value.kind == "null"
         return make(section.model_construct()) if null else _made(section, make, value, info.context)
 
-    schema = {"anyOf": [section.model_json_schema(), {"type": "null"}]}
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema(schema)]
+    return Annotated[
+        Any, PlainValidator(validate), Shown(lambda: {"anyOf": [section.model_json_schema(), {"type": "null"}]})
+    ]
 
 
 def _or_name(reader: Named, section: type[Section], make: Make) -> Any:
@@ -737,8 +428,9 @@ def _or_name(reader: Named, section: type[Section], make: Make) -> Any:
             _raise([error.fault])
         return make(section.model_construct({"base"}, base=found)) if "base" in section.model_fields else found
 
-    schema = {"anyOf": [reader.schema, section.model_json_schema()]}
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema(schema)]
+    return Annotated[
+        Any, PlainValidator(validate), Shown(lambda: {"anyOf": [reader.schema, section.model_json_schema()]})
+    ]
 
 
 def _list_of(section: type[Section], make: Make, meaning: str) -> Any:
@@ -750,8 +442,11 @@ def _list_of(section: type[Section], make: Make, meaning: str) -> Any:
             _raise([Fault(found, f"a list of {meaning}, at least one")])
         return _each(value, lambda item: _made(section, make, item, info.context))
 
-    schema = {"type": "array", "items": section.model_json_schema(), "minItems": 1}
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema(schema)]
+    return Annotated[
+        Any,
+        PlainValidator(validate),
+        Shown(lambda: {"type": "array", "items": section.model_json_schema(), "minItems": 1}),
+    ]
 
 
 def _each(items: list[Any], read: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -773,13 +468,14 @@ CLUSTER = Named("cluster", "clusters", lambda item: isinstance(item, Cluster) or
 STACK = Named("stack", "stacks", lambda item: isinstance(item, Stack))
 
 
-
 # Hardware ---------------------------------------------------------------------------------------------------------
 
 
 def _chip_section(name: str, shape: Callable[[Reader], Any]) -> type[Section]:
     entries = {"base": _optional(one(CHIP), "the chip to start from")} | _model_fields(Chip, shape, ("matmul_rates",))
-    rates = _meta(Chip, "matmul_rates").get("meaning", "matrix rate by precision, relative to the multiply-adds a cycle")
+    rates = _meta(Chip, "matmul_rates").get(
+        "meaning", "matrix rate by precision, relative to the multiply-adds a cycle"
+    )
     return _section(name, "chip", entries | {"matmul_rates": _optional(RATES, rates)})
 
 
@@ -830,7 +526,9 @@ class ClusterSection(Section):
 
 def _cluster_section(name: str, shape: Callable[[Reader], Any], make: Make) -> type[Section]:
     topology = _meta(Tier, "topology")
-    entries = _model_fields(Tier, shape) | {"topology": _optional(one(Choice(topology["allowed"])), topology["meaning"])}
+    entries = _model_fields(Tier, shape) | {
+        "topology": _optional(one(Choice(topology["allowed"])), topology["meaning"])
+    }
     entries["size"] = (entries["size"][0], Field(description=entries["size"][1].description))
     tier = _section("Tier" + name, "cluster.tiers", entries)
     outer = {"base": _optional(one(CLUSTER), "the cluster to start from")} | _model_fields(Cluster, shape, ("tiers",))
@@ -853,12 +551,13 @@ def _base_cluster(base: Any, devices: tuple[int, ...]) -> Cluster | None:
     for count in devices:
         try:
             made = base(count)
-        except ValueError as error:
+        except Exception as error:  # the user's own code may run here: whatever it raises is about this number
             _raise([Fault(f"{count}, which the base refuses", shorten(str(error)), location=("devices",))])
         if not isinstance(made, Cluster):
             allowed = "a cluster, or a function from a number of devices to one"
             _raise([Fault(f"something that makes a {type(made).__name__}", allowed, location=("base",))])
-    return base(max(devices))
+    largest: Cluster = base(max(devices))
+    return largest
 
 
 def _cluster_space(section: Section) -> ClusterSpace:
@@ -891,7 +590,9 @@ def _nesting_faults(devices: tuple[int, ...], sizes: list[tuple[int, ...]]) -> l
             faults.append(Fault(str(size[0]), f"a multiple of the tier inside it, {inner[0]}", location=place))
         elif i == last and max(size) < max(devices):
             found = str(max(size))
-            faults.append(Fault(found, f"all, or a number >= the devices of the cluster, {max(devices)}", location=place))
+            faults.append(
+                Fault(found, f"all, or a number >= the devices of the cluster, {max(devices)}", location=place)
+            )
     return faults
 
 
@@ -912,7 +613,7 @@ def _cluster(section: Section) -> Cluster:
 
 def _stack(section: Section) -> Stack:
     values = given(section)
-    base: Stack = values.pop("base", Stack())
+    base: Stack = values.pop("base", Stack(name="custom"))
     return replace(base, **values)
 
 
@@ -964,7 +665,7 @@ def _plan_reader(name: str) -> Probed:
         return Probed(Plan, name, Choice(CHOICES[name], numbered=True))
     if name in SWITCHES:
         return Probed(Plan, name, Flag(numbered=True))
-    return Probed(Plan, name, Quantity("", whole=True, low=1 if _refusal(Plan, name, 0) else 0))
+    return Probed(Plan, name, Quantity("", whole=True, low=1 if refusal(Plan, name, 0) else 0))
 
 
 COUNT = Quantity("", whole=True, low=1)
@@ -982,7 +683,10 @@ WorkloadSection = _section(
     "WorkloadSection",
     "workload",
     {
-        "network": (_or_name(NETWORK, NetworkSection, _network), Field(description="a name, module:attribute, or sizes")),
+        "network": (
+            _or_name(NETWORK, NetworkSection, _network),
+            Field(description="a name, module:attribute, or sizes"),
+        ),
         "sequence": (one(COUNT), Field(description="tokens a sample")),
         "global_batch": (one(COUNT), Field(description="samples an optimizer step")),
         "weight": _optional(one(Quantity("")), "share in an objective over several workloads"),
@@ -1029,7 +733,7 @@ def _constraint(metric: str, item: Any, unit: str) -> Constraint:
     bound = Quantity(unit, low=0)
     sample = example(unit)
     allowed = f'"<= {sample}" or ">= {sample}", a bound {bound.bounds}' + (f" in {unit}" if unit else "")
-    leaf = _scalar(item, allowed)
+    leaf = scalar(item, allowed)
     relation, rest = leaf.text[:2], leaf.text[2:].strip()
     if leaf.kind != "text" or relation not in ("<=", ">="):
         raise Invalid(leaf.shown(), allowed)
@@ -1043,7 +747,9 @@ def _constraint(metric: str, item: Any, unit: str) -> Constraint:
 CONSTRAINTS = Annotated[
     Any,
     PlainValidator(_constraints),
-    WithJsonSchema({"type": ["object", "null"], "additionalProperties": {"type": "string", "pattern": "^[<>]= *[0-9.]"}}),
+    WithJsonSchema(
+        {"type": ["object", "null"], "additionalProperties": {"type": "string", "pattern": "^[<>]= *[0-9.]"}}
+    ),
 ]
 
 
@@ -1068,18 +774,24 @@ def _named_list(reader: Reader) -> Any:
         return tuple(found)
 
     schema = {"type": "array", "items": reader.schema, "uniqueItems": True}
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema({"anyOf": [reader.schema, schema, {"type": "null"}]})]
+    return Annotated[
+        Any, PlainValidator(validate), WithJsonSchema({"anyOf": [reader.schema, schema, {"type": "null"}]})
+    ]
 
 
 SettingsSection = _section(
     "SettingsSection",
     "search",
     {
-        "mode": _optional(one(Choice(("auto", "nested", "joint", "exhaustive"))), "how hardware and plans are combined"),
+        "mode": _optional(
+            one(Choice(("auto", "nested", "joint", "exhaustive"))), "how hardware and plans are combined"
+        ),
         "sampler": _optional(one(Sampler()), "who proposes hardware"),
         "budget": _optional(one(COUNT), "hardware rows to look at"),
         "seed": _optional(one(Quantity("", whole=True, low=0)), "of the sampler"),
-        "inner_objective": _optional(one(Metric(custom=True)), "the plan of a chip that the sampler is told is best by this"),
+        "inner_objective": _optional(
+            one(Metric(custom=True)), "the plan of a chip that the sampler is told is best by this"
+        ),
         "timeout": _optional(one(Quantity("s")), "stop after this time [s]"),
     },
 )
@@ -1123,7 +835,7 @@ def _workload_shape() -> Any:
         made: Workload = _made(WorkloadSection, _workload, value, info.context)
         return made
 
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema(WorkloadSection.model_json_schema())]
+    return Annotated[Any, PlainValidator(validate), Shown(WorkloadSection.model_json_schema)]
 
 
 SearchFile = _section(
@@ -1148,14 +860,17 @@ DesignFile = _section(
 )
 
 
-def _common(values: dict[str, Any]) -> dict[str, Any]:
+def _common(values: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
+    """One workload is a list of one; a file that names no stack gets the generic one."""
     workload = values.pop("workload", None)
+    if "stack" not in values and "generic" in catalog.stacks:
+        values["stack"] = STACK.read(Scalar("text", "generic"), catalog)
     return values | {"workloads": (workload,) if workload else values["workloads"]}
 
 
 def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     """The search that a plain tree of mappings, lists and scalars describes; ValidationError holds every fault."""
-    values = _common(given(SearchFile.model_validate(data, context=catalog)))
+    values = _common(given(SearchFile.model_validate(data, context=catalog)), catalog)
     chip, cluster = values.pop("chip"), values["cluster"]
     _raise(_precision_faults(values, chip.base) + _price_faults(values, cluster, catalog))
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
@@ -1166,7 +881,7 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
 
 def read_design(data: Any, catalog: Catalog) -> DesignSpec:
     """The design that a plain tree describes; a data degree that is not given uses the devices that are left."""
-    values = _common(given(DesignFile.model_validate(data, context=catalog)))
+    values = _common(given(DesignFile.model_validate(data, context=catalog)), catalog)
     _raise(_precision_faults(values, values["chip"]))
     plan = values.pop("plan", None)
     if plan:
@@ -1196,12 +911,16 @@ def _price_faults(values: dict[str, Any], cluster: ClusterSpace, catalog: Catalo
 def json_schema(kind: Literal["search", "design"] = "search") -> dict[str, Any]:
     """JSON Schema of a configuration file, for editors."""
     model = SearchFile if kind == "search" else DesignFile
-    schema = _without_empty_defaults(model.model_json_schema())
+    schema: dict[str, Any] = _without_empty_defaults(model.model_json_schema())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema | {"title": f"dse {kind}"}
 
 
 def _without_empty_defaults(schema: Any) -> Any:
     if isinstance(schema, dict):
-        kept = {k: v for k, v in schema.items() if not (k == "default" and v is None) and not (k == "title" and isinstance(v, str))}
+        kept = {
+            k: v
+            for k, v in schema.items()
+            if not (k == "default" and v is None) and not (k == "title" and isinstance(v, str))
+        }
         return {key: _without_empty_defaults(value) for key, value in kept.items()}
     return [_without_empty_defaults(item) for item in schema] if isinstance(schema, list) else schema

@@ -87,7 +87,7 @@ ATOMS: Mapping[str, Atom] = MappingProxyType(_atoms())
 
 
 def _spellings() -> dict[str, tuple[Fraction, Dimension]]:
-    prefixes = DECIMAL_PREFIXES | BINARY_PREFIXES
+    prefixes = {**DECIMAL_PREFIXES, **BINARY_PREFIXES}
     spelled: dict[str, tuple[Fraction, Dimension]] = {}
     for name, atom in ATOMS.items():
         for prefix in ("",) + atom.prefixes:
@@ -162,9 +162,9 @@ def parse_exact(text: str, unit: str) -> Fraction:
     target_value, target_dimension = _unit(unit)
     if not written and target_dimension:
         raise UnitError(f"{found} without a unit", _wanted(unit))
-    if written[:1] in ",;" and written:
+    if written.startswith((",", ";")):
         raise UnitError(found, _wanted(unit), hint="write a decimal point, not a comma")
-    if written[:1].isdigit():
+    if written[:1].isdigit() and not stripped[match.end() :].startswith(" 1/"):
         raise UnitError(found, _wanted(unit), hint="write a number without spaces or leading zeros")
     try:
         value, dimension = _unit(written)
@@ -200,11 +200,13 @@ def format_quantity(value: float | None, unit: str, *, digits: int = 4) -> str:
     if unit == "B" and (binary := _binary(number)):
         return binary
     head, slash, tail = unit.partition("/")
-    for scale, prefix in _steps(unit, head):
+    text = ""
+    for scale, prefixed in _steps(unit, head):
         shown = _digits(number / scale, digits)
+        text = f"{shown} {prefixed}{slash}{tail}"
         if abs(float(shown.replace(",", ""))) >= 1:
             break
-    return f"{shown} {prefix}{slash}{tail}"
+    return text
 
 
 def _steps(unit: str, head: str) -> list[tuple[float, str]]:
@@ -222,7 +224,7 @@ def _steps(unit: str, head: str) -> list[tuple[float, str]]:
 
 def _binary(number: float) -> str:
     """Sizes that are whole binary multiples, as memories are, or "" for the others."""
-    for prefix in reversed(BINARY_PREFIXES):
+    for prefix in reversed(list(BINARY_PREFIXES)):
         scale = float(BINARY_PREFIXES[prefix])
         if abs(number) >= scale:
             return f"{number / scale:.0f} {prefix}B" if number % scale == 0 else ""

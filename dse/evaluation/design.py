@@ -13,7 +13,9 @@ import numpy as np
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
 from hw_models.stack import Stack
+from hw_models.stacks import stack as stack_named
 from hw_models.technology import Technology
+from hw_models.technology import technology as technology_of
 from workloads.network import Workload
 from workloads.plan import Plan
 from workloads.precision import Training
@@ -28,15 +30,22 @@ class Design:
     scalars          one design
     hardware (N,), plan scalar; or the reverse; or both (N,)   N designs, row by row
     hardware (H, 1), plan (P,)   every plan on every chip, shape (H, P)
+
+    technology   None: the constants of the chip's process and memory generation
     """
 
     chip: Chip
     cluster: Cluster
     plan: Plan
     workload: Workload
-    technology: Technology
-    stack: Stack = field(default_factory=Stack)
+    stack: Stack = field(default_factory=stack_named)
     training: Training = field(default_factory=Training)
+    technology: Technology | None = None
+
+    @property
+    def constants(self) -> Technology:
+        """The technology given, or the table's row for the chip's process and memory."""
+        return self.technology or technology_of(self.chip.process, self.chip.hbm)
 
 
 def unchecked(model: Model, changes: dict[str, Any]) -> Model:
@@ -99,7 +108,9 @@ class Rows:
 
 def rows(design: Design) -> Rows:
     """The design as broadcasting float columns (see `Design` for the accepted shapes)."""
-    hardware = (design.chip, design.cluster, design.stack, design.technology)
+    constants = design.constants
+    constants.need("energy", "link_energy", "network_energy")
+    hardware = (design.chip, design.cluster, design.stack, constants)
     deepest = max(_dimensions(model) for model in hardware)
     paired = deepest == 1 and _dimensions(design.plan) == 1
     if paired:

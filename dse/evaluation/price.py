@@ -37,39 +37,52 @@ class Priced:
 def price(rows: Rows, blocks: dict[str, Block], fields: dict[str, np.ndarray]) -> Priced:
     """Time and energy of every block in the situations `fields` (tensor, micro_batch, sequence_parallel)."""
     parts = (price_matmuls(rows, blocks, fields), price_vectors(rows, blocks, fields))
-    energies = tuple(operator_energy(rows, part) for part in parts)
-
-    def total(tables: tuple[np.ndarray, ...], wanted: Callable[[Task], bool]) -> Any:
-        """Sum of the tasks' rows in their order: the same bits for any number of designs."""
-        found: Any = 0.0
-        for part, table in zip(parts, tables, strict=True):
-            for i, task in enumerate(part.tasks):
-                if wanted(task):
-                    found = found + table[i]
-        return found
-
-    times = tuple(part.time for part in parts)
     host = rows.stack.host_time_per_kernel
     forward, backward, forward_energy, backward_energy = {}, {}, {}, {}
     for place in PLACES:
         issue = host * blocks[place].kernels
-        forward[place] = np.maximum(total(times, lambda t: t.place == place and not t.backward), issue)
-        backward[place] = np.maximum(total(times, lambda t: t.place == place and t.backward), 2.0 * issue)
-        forward_energy[place] = total(energies, lambda t: t.place == place and not t.backward)
-        backward_energy[place] = total(energies, lambda t: t.place == place and t.backward)
+        ahead, back = _in_block(place, backward=False), _in_block(place, backward=True)
+        forward[place] = np.maximum(_time(rows, parts, ahead), issue)
+        backward[place] = np.maximum(_time(rows, parts, back), 2.0 * issue)
+        forward_energy[place] = _energy(rows, parts, ahead)
+        backward_energy[place] = _energy(rows, parts, back)
     return Priced(
         forward=forward,
         backward=backward,
-        core=total(times, lambda t: t.core and not t.backward),
+        core=_time(rows, parts, _core_forward),
         forward_energy=forward_energy,
         backward_energy=backward_energy,
-        core_energy=total(energies, lambda t: t.core and not t.backward),
+        core_energy=_energy(rows, parts, _core_forward),
     )
 
 
-def operator_energy(rows: Rows, prices: OperatorPrices) -> Any:
-    """Dynamic energy of every task [J]: counts x energy per count."""
+Parts = tuple[OperatorPrices, OperatorPrices]
+Wanted = Callable[[Task], bool]
+
+
+def _in_block(place: str, *, backward: bool) -> Wanted:
+    return lambda task: task.place == place and task.backward == backward
+
+
+def _core_forward(task: Task) -> bool:
+    return task.core and not task.backward
+
+
+def _time(rows: Rows, parts: Parts, wanted: Wanted) -> Any:
+    """Seconds of the wanted tasks one after the other on the device stream, with their launches."""
+    matmuls, vectors = parts
+    kernels = matmuls.launches(wanted) + vectors.launches(wanted)
+    busy = matmuls.total(matmuls.time, wanted) + vectors.total(vectors.time, wanted)
+    return busy + kernels * rows.stack.kernel_launch
+
+
+def _energy(rows: Rows, parts: Parts, wanted: Wanted) -> Any:
+    """Dynamic joules of the wanted tasks: counts x energy per count."""
+    matmuls, vectors = parts
     return work_energy(
         rows.chip, rows.technology, precision=rows.training.precision, operand_bytes=rows.training.operand_bytes,
-        macs=prices.macs, vector_operations=prices.vector, sram_bytes=prices.sram, hbm_bytes=prices.hbm,
+        macs=matmuls.total(matmuls.macs, wanted),
+        vector_operations=vectors.total(vectors.vector, wanted),
+        sram_bytes=matmuls.total(matmuls.sram, wanted) + vectors.total(vectors.sram, wanted),
+        hbm_bytes=matmuls.total(matmuls.hbm, wanted) + vectors.total(vectors.hbm, wanted),
     )

@@ -316,8 +316,9 @@ def _to_bytes(chunk: Chunk) -> tuple[str, bytes]:
     header = json.dumps(chunk.header).encode("utf-8")
     checksum = _checksum(header, arrays)
     stream = io.BytesIO()
-    text = {"header": np.frombuffer(header, np.uint8), "checksum": np.frombuffer(checksum.encode(), np.uint8)}
-    np.savez(stream, **text, **arrays)
+    members: dict[str, Any] = {"header": np.frombuffer(header, np.uint8)}
+    members["checksum"] = np.frombuffer(checksum.encode(), np.uint8)
+    np.savez(stream, **(members | arrays))
     return checksum, stream.getvalue()
 
 

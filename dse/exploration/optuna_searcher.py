@@ -29,6 +29,8 @@ __all__ = ["SAMPLERS", "OptunaSearcher", "StudyMirror"]
 
 SAMPLERS = ("nsga2", "tpe", "qmc", "random")
 
+# Batches after which neighbours have their full share: measured on smooth and on stepped toy spaces.
+_RAMP = 20
 # Trial attributes that belong to asking, not to the finished trial.
 _PASSING = ("constraints", "tpe:relative_params", "fixed_params")
 
@@ -40,8 +42,9 @@ class OptunaSearcher:
     size) the batch is filled with random unvisited rows.
     Every batch has a new sampler seeded by (seed, batch number); only the Sobol sequence of `qmc` keeps the seed.
     population  generation size of nsga2: equal to the batch size gives whole generations
-    local       share of each batch that is taken from the unvisited neighbours of the front, when there are any;
-                the sampler is told these too.  It sees one plan of each hardware row, the front knows them all"""
+    local       share of a batch that is taken from the unvisited neighbours of the front, reached step by step in the
+                first 20 batches: early on the sampler finds the region, later the neighbours fill the front, of
+                which the sampler sees only one plan for each hardware row.  The sampler is told these rows too"""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class OptunaSearcher:
                 self._ask_one(chosen)
             self._presets = self._presets[n:]
             repeats = 0
-            for row in self._near(chosen, int(self._local * n)):
+            for row in self._near(chosen, int(n * self._local * min(self._batch / _RAMP, 1.0))):
                 self._enqueue(row)
                 self._ask_one(chosen)
             while len(chosen) < n and repeats <= (n if self._repeats is None else self._repeats):

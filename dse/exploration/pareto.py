@@ -36,7 +36,7 @@ def non_dominated(values: ArrayLike) -> Mask:
     first = np.ones(len(order), dtype=bool)
     first[1:] = np.any(sorted_rows[1:] != sorted_rows[:-1], axis=1)
     distinct = sorted_rows[first]
-    keep = {1: _best_of_one, 2: _staircase_of_two, 3: _sweep_of_three}.get(table.shape[1], _blocks)(distinct)
+    keep: Mask = {1: _best_of_one, 2: _staircase_of_two, 3: _sweep_of_three}.get(table.shape[1], _blocks)(distinct)
     mask[sound[order]] = keep[np.cumsum(first) - 1]
     return mask
 
@@ -76,7 +76,8 @@ def _table(values: ArrayLike) -> Floats:
 
 
 def _best_of_one(rows: Floats) -> Mask:
-    return rows[:, 0] == rows[0, 0]
+    same: Mask = rows[:, 0] == rows[0, 0]
+    return same
 
 
 def _staircase_of_two(rows: Floats) -> Mask:
@@ -134,7 +135,7 @@ def _dominators(source: NDArray[np.int32], part: NDArray[np.int32]) -> NDArray[n
     below = source[0][:, None] <= part[0]
     for j in range(1, len(source)):
         below &= source[j][:, None] <= part[j]
-    return np.count_nonzero(below, axis=0)
+    return np.asarray(np.count_nonzero(below, axis=0))
 
 
 def _length(rows: Floats, corner: Floats) -> float:

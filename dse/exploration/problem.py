@@ -64,7 +64,7 @@ class Hardware:
         models = [take(model, which) for model in (self.chip, self.cluster, self.technology)]
         if not paired:
             models = [as_column(model) for model in models]
-        return Design(models[0], models[1], plan, scene.workload, models[2], scene.stack, scene.training)
+        return Design(models[0], models[1], plan, scene.workload, scene.stack, scene.training, models[2])
 
 
 def as_column(model: Any) -> Any:
@@ -76,6 +76,19 @@ def as_column(model: Any) -> Any:
             changes[item.name] = value[:, None]
         elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
             changes[item.name] = tuple(as_column(inner) for inner in value)
+    return unchecked(model, changes)
+
+
+def as_scalars(model: Any) -> Any:
+    """Columns of one element of a model as plain numbers."""
+    changes: dict[str, Any] = {}
+    for item in fields(model):
+        value = getattr(model, item.name)
+        if isinstance(value, np.ndarray):
+            number = value.reshape(-1)[0].item()
+            changes[item.name] = int(number) if item.metadata.get("whole") else number
+        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
+            changes[item.name] = tuple(as_scalars(inner) for inner in value)
     return unchecked(model, changes)
 
 
@@ -127,16 +140,24 @@ class _Common:
     """What nested and joint problems share: names, constraints and the fingerprint."""
 
     def __init__(
-        self, space: Space, scene: Scene, goals: Goals, plan_space: PlanSpace, *, name: str, constants: Any = None,
-        threads: int | None = None,
+        self, space: Space, scene: Scene, goals: Goals, plan_space: PlanSpace, *, name: str, constants: Any = None
     ) -> None:
         self.space, self.scene, self.goals, self.plan_space = space, scene, goals, plan_space
-        self.name, self.constants, self.threads = name, constants, threads
+        self.name, self.constants = name, constants
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """What is wanted."""
         return self.goals.objectives
+
+    def design(self, row: Integers, plan: Integers) -> Design:
+        """The design of one row with one plan: scalars, the same numbers that were searched."""
+        hardware = hardware_groups(self.space, np.atleast_2d(row), self.scene)[0]
+        scene, numbers = self.scene, [int(value) for value in plan]
+        return Design(
+            as_scalars(hardware.chip), as_scalars(hardware.cluster), Plan(*numbers),
+            scene.workload, scene.stack, scene.training, hardware.technology,
+        )
 
     @property
     def plan_fields(self) -> tuple[str, ...]:
@@ -210,6 +231,11 @@ class NestedProblem(_Common):
                 return [int(value) for value in variable.values]
         return [int(np.max(self.scene.cluster.devices))]
 
+    def prepare(self) -> None:
+        """Enumerate the plans of every device count now, for processes to inherit."""
+        for devices in self._devices():
+            self.plans(devices)
+
     def plans(self, devices: int) -> tuple[PlanTable, np.ndarray]:
         """All plans on `devices` devices and the bytes each needs (no chip enters)."""
         if devices not in self._tables:
@@ -276,7 +302,7 @@ class NestedProblem(_Common):
         culled = int(len(table) - chosen.sum()) if not glance else 0
         outcomes = sweep(
             lambda part, plan: hardware.design(members[part], plan, self.scene, paired=False),
-            len(members), table.select(chosen), self.goals, threads=self.threads,
+            len(members), table.select(chosen), self.goals,
         )
         if culled:
             outcomes = [

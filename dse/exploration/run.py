@@ -52,12 +52,13 @@ class Settings:
 
     mode              search: the sampler proposes; exhaustive: every row; auto: exhaustive when the number of
                       designs is at most `exhaustive_limit` (a size, never a timing), else search
-    sampler           a name of SAMPLERS, or an object with `ask` and `tell`
+    sampler           a name of SAMPLERS, or a new object with `ask` and `tell` (which sees to presets and seed itself)
     budget            hardware rows to evaluate; does not limit an exhaustive search
     seed              batch k of the sampler is seeded by (seed, k)
     timeout           s after which the search stops at the next chunk, or None
     batch             rows a batch, or None for the sampler's own
     presets           rows (n, V) that are evaluated first
+    local             share of a batch of an Optuna sampler that is taken from the unvisited neighbours of the front
     inner_objective   name of the objective by which the best plan of a row is told to the sampler, or None for
                       the first
     storage           auto: a journal file in the output folder for Optuna's samplers; none; or an Optuna URL
@@ -70,6 +71,7 @@ class Settings:
     timeout: float | None = None
     batch: int | None = None
     presets: Any = None
+    local: float = 0.5
     inner_objective: str | None = None
     storage: str = "auto"
     study_name: str = "dse"
@@ -86,6 +88,8 @@ class Settings:
             whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
             if not (name == "batch" and value is None) and (not whole or value < low):
                 faults.append(f"{name}: found {value!r}, allowed: a whole number >= {low}")
+        if not 0 <= self.local <= 1:
+            faults.append(f"local: found {self.local!r}, allowed: a share 0 .. 1")
         if self.timeout is not None and not self.timeout > 0:
             faults.append(f"timeout: found {self.timeout!r}, allowed: a number > 0 s")
         if faults:
@@ -249,7 +253,8 @@ class _Search:
     def _ask(self, asked: int) -> Integers:
         if hasattr(self.searcher, "focus"):
             self.searcher.focus(self.front_before)
-        return self.searcher.ask(asked)
+        rows: Integers = self.searcher.ask(asked)
+        return rows
 
     def _evaluate_batch(self, rows: Integers, asked: int, ended: Callable[[], str]) -> str:
         done = sum(len(c) for c in self.partial)
@@ -450,8 +455,8 @@ def _evaluate(problem: Problem, rows: Integers) -> tuple[list[Outcome], list[dic
         return [_failed(problem, 0, [name])], [_fault(problem.space, rows[0], f"{type(fault).__name__}: {fault}")]
     faults = []
     for i, outcome in enumerate(outcomes):
-        finite = np.isfinite(np.reshape(outcome.front, (-1, len(problem.objectives)))).all(axis=0)
-        bad = [o.name for o, good in zip(problem.objectives, finite, strict=True) if not good]
+        finite = np.isfinite(np.reshape(outcome.front, (-1, len(problem.objectives))))
+        bad = [o.name for j, o in enumerate(problem.objectives) if not finite[:, j].all()]
         if bad:
             outcomes[i] = _failed(problem, outcome.evaluated, [f"not a finite number: {n}" for n in bad])
             faults.append(_fault(problem.space, rows[i], f"not a finite number: {', '.join(bad)}"))
@@ -522,7 +527,7 @@ def _searcher(problem: Problem, settings: Settings, mode: str) -> Any:
 
     return OptunaSearcher(
         space, len(problem.objectives), problem.constraints, sampler=settings.sampler, seed=settings.seed,
-        presets=presets, population=max(settings.batch or 50, 2),
+        presets=presets, population=max(settings.batch or 50, 2), local=settings.local,
     )  # fmt: skip
 
 
@@ -535,6 +540,7 @@ def _fingerprint(problem: Problem, settings: Settings, mode: str) -> dict[str, A
             "sampler": settings.sampler if named else type(settings.sampler).__name__,
             "seed": settings.seed,
             "batch": _batch_size(settings, mode),
+            "local": settings.local if settings.sampler in _OPTUNA else 0,
             "inner_objective": problem.objectives[_inner(problem, settings)].name,
             "presets": distinct(problem.space, settings.presets).tolist(),
         }

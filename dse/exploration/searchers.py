@@ -93,7 +93,7 @@ class QuasiRandomSearcher:
 
     def _take(self, rows: Integers, n: int) -> Integers:
         """The first n rows not visited before, which they are from now on."""
-        chosen = []
+        chosen: list[Integers] = []
         for row, key in zip(rows, self._space.row_to_index(rows).tolist(), strict=True):
             if key not in self._visited and len(chosen) < n:
                 self._visited.add(key)

@@ -21,9 +21,10 @@ from dse.exploration.plans import PlanTable
 from dse.exploration.variables import Objective, Outcome
 from workloads.plan import Plan
 
-#: Elements of one block (chips x plans): large enough to pay for a numpy call, small enough for the cache.
-BLOCK = 16384
-PLANS = 4096
+#: Elements of one block (chips x plans): large enough to pay for the plans' layout and the numpy calls.
+BLOCK = 65536
+#: Plans of one block.
+PLANS = 8192
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,26 @@
+"""What can be wanted: every metric with the direction that is better."""
+
+from __future__ import annotations
+
+from dse.evaluation.result import METRICS
+from dse.exploration.variables import Objective
+
+#: Metrics of which more is better; of all others less is.
+MORE_IS_BETTER = (
+    "throughput", "samples_per_second", "mfu", "hfu", "throughput_per_tdp", "throughput_per_area",
+)
+
+
+def objective(name: str) -> Objective:
+    """The objective of that name."""
+    if name not in METRICS:
+        raise ValueError(f"objective: found {name!r}, allowed: {', '.join(METRICS)}")
+    return Objective(name, "maximize" if name in MORE_IS_BETTER else "minimize", METRICS[name][0])
+
+
+def table() -> list[dict[str, str]]:
+    """Every objective with direction, unit and meaning."""
+    return [
+        {"objective": name, "better": "more" if name in MORE_IS_BETTER else "less", "unit": unit, "meaning": meaning}
+        for name, (unit, meaning) in METRICS.items()
+    ]
