@@ -6,21 +6,25 @@ It does not lock and does not order several files; the archive of a search build
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["write_atomic"]
 
 
-def write_atomic(path: str | os.PathLike[str], data: bytes | str) -> None:
+def write_atomic(path: str | os.PathLike[str], data: bytes | str | Iterable[bytes]) -> None:
     """Replace `path` by `data`: temporary file beside it, flushed to the disk, then renamed.
 
-    Text is written as UTF-8.  The folder must exist.  When the process is killed the old file stays."""
+    Text is written as UTF-8; pieces are written as they come, so a file need not fit into memory.  The folder must
+    exist.  When the process is killed, or a piece cannot be made, the old file stays."""
     target = Path(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
+    pieces = (content,) if isinstance(content, bytes) else content
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as stream:
-            stream.write(content)
+            for piece in pieces:
+                stream.write(piece)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)

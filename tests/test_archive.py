@@ -18,9 +18,11 @@ from toy_problem import Toy, assert_equal_results, toy_space
 from dse.atomic import write_atomic
 from dse.exploration.archive import Archive, DifferentSearch, FolderInUse, differences, pack
 from dse.exploration.run import SAMPLERS, Settings, result_of, run
-from dse.exploration.variables import Objective, Outcome, Variable
+from dse.exploration.variables import Objective, Outcome, Space, Variable
 
 SETTINGS = Settings(sampler="nsga2", budget=60, seed=1, batch=20)
+PLAIN = replace(SETTINGS, sampler="random")
+SHORT = replace(SETTINGS, budget=20)
 
 
 def chunk_files(out: Path) -> list[Path]:
@@ -60,7 +62,10 @@ def test_every_answer_comes_back_from_the_disk_to_the_bit(tmp_path: Path) -> Non
     assert len(stored[1]) == 0 and np.array_equal(stored[0].rows, rows)
     for before, after in zip(outcomes, stored[0].outcomes(), strict=True):
         assert before.front.tobytes() == after.front.tobytes() and before.plans.tobytes() == after.plans.tobytes()
-        assert dict(before.miss) == after.miss and (before.evaluated, before.feasible) == (after.evaluated, after.feasible)
+        assert dict(before.miss) == after.miss and (before.evaluated, before.feasible) == (
+            after.evaluated,
+            after.feasible,
+        )
         assert {k: v for k, v in before.failures.items() if v} == after.failures
         for name in ("miss_plan", "miss_objectives"):
             one, other = getattr(before, name), getattr(after, name)
@@ -84,9 +89,9 @@ def test_a_recorded_search_is_read_back_and_running_it_again_adds_nothing(tmp_pa
 
 @pytest.mark.parametrize("damage", ["torn", "altered", "missing", "swapped", "empty"])
 def test_a_damaged_record_is_searched_again_from_there(tmp_path: Path, damage: str) -> None:
-    whole = run(Toy(), SETTINGS, out=tmp_path / "whole")
+    whole = run(Toy(), PLAIN, out=tmp_path / "whole")
     out = tmp_path / "damaged"
-    run(Toy(), SETTINGS, out=out)
+    run(Toy(), PLAIN, out=out)
     files = chunk_files(out)
     assert len(files) >= 3
     content = files[1].read_bytes()
@@ -104,7 +109,7 @@ def test_a_damaged_record_is_searched_again_from_there(tmp_path: Path, damage: s
         files[2].write_bytes(content)
     assert len(Archive.read(out).chunks) == 1
     problem = Toy()
-    result = run(problem, SETTINGS, out=out)
+    result = run(problem, PLAIN, out=out)
     assert any("dropped" in note for note in result.notes)
     assert sum(len(c) for c in problem.calls) == 40
     assert_equal_results(whole, result)
@@ -122,27 +127,29 @@ def changed(**fields: Any) -> Toy:
     return replace(Toy(), **fields)
 
 
-LONGER = [v if v.name != "link" else Variable("link", ("ring", "mesh", "switch", "torus")) for v in toy_space().variables]
+LONGER = [
+    v if v.name != "link" else Variable("link", ("ring", "mesh", "switch", "torus")) for v in toy_space().variables
+]
 
 
 @pytest.mark.parametrize(
     ("problem", "settings", "words"),
     [
-        (changed(space=type(toy_space())(LONGER)), SETTINGS, ['["ring", "mesh", "switch"]', '"torus"', "space.link.values"]),
-        (changed(objectives=(Objective("speed", "minimize", "1/s"), *Toy().objectives[1:])), SETTINGS,
+        (changed(space=Space(LONGER)), SHORT, ['["ring", "mesh", "switch"]', '"torus"', "space.link.values"]),
+        (changed(objectives=(Objective("speed", "minimize", "1/s"), *Toy().objectives[1:])), SHORT,
          ["objectives[0].direction", '"maximize"', '"minimize"']),
-        (changed(objectives=Toy().objectives[:2]), SETTINGS, ["objectives", "speed", "area"]),
-        (changed(area_limit=50.0), SETTINGS, ["problem.limits", "60.0", "50.0"]),
-        (Toy(), replace(SETTINGS, seed=2), ["search.seed", "was 1", "now 2"]),
-        (Toy(), replace(SETTINGS, sampler="random"), ["search.sampler", "nsga2", "random"]),
-        (Toy(), replace(SETTINGS, mode="exhaustive"), ["search.mode", "exhaustive"]),
-        (Toy(), replace(SETTINGS, presets=[[0, 0, 0, 0]]), ["search.presets", "[0, 0, 0, 0]"]),
+        (changed(objectives=Toy().objectives[:2]), SHORT, ["objectives", "speed", "area"]),
+        (changed(area_limit=50.0), SHORT, ["problem.limits", "60.0", "50.0"]),
+        (Toy(), replace(SHORT, seed=2), ["search.seed", "was 1", "now 2"]),
+        (Toy(), replace(SHORT, sampler="random"), ["search.sampler", "nsga2", "random"]),
+        (Toy(), replace(SHORT, mode="exhaustive"), ["search.mode", "exhaustive"]),
+        (Toy(), replace(SHORT, presets=[[0, 0, 0, 0]]), ["search.presets", "[0, 0, 0, 0]"]),
     ],
 )  # fmt: skip
 def test_another_search_in_the_same_folder_is_refused_with_the_difference(
     tmp_path: Path, problem: Toy, settings: Settings, words: list[str]
 ) -> None:
-    run(Toy(), SETTINGS, out=tmp_path)
+    run(Toy(), SHORT, out=tmp_path)
     before = {p: p.read_bytes() for p in chunk_files(tmp_path)}
     with pytest.raises(DifferentSearch) as fault:
         run(problem, settings, out=tmp_path)
@@ -254,9 +261,9 @@ def test_a_shared_study_of_another_search_is_refused_with_the_difference(tmp_pat
     with pytest.raises(DifferentSearch, match="direction: was .*maximize.*now .*minimize"):
         run(problem, small, out=tmp_path / "b")
     assert problem.calls == []
-    other = replace(small, storage=f"sqlite:///{tmp_path / 'foreign.db'}")
-    optuna.create_study(study_name="dse", storage=other.storage, directions=["minimize"] * 3).ask()
-    with pytest.raises(DifferentSearch, match="dse"):
+    other = replace(small, study_name="foreign")
+    optuna.create_study(study_name="foreign", storage=url, directions=["minimize"] * 3).ask()
+    with pytest.raises(DifferentSearch, match="foreign"):
         run(Toy(), other, out=tmp_path / "c")
 
 

@@ -79,7 +79,7 @@ def test_a_hundred_thousand_points_take_seconds(objectives: int) -> None:
     start = time.process_time()
     mask = non_dominated(values)
     assert time.process_time() - start < 5.0
-    few = np.concatenate([np.flatnonzero(mask)[:100], np.flatnonzero(~mask)[:100]])
+    few = np.concatenate([np.flatnonzero(mask)[:40], np.flatnonzero(~mask)[:40]])
     for i in few:
         beats = np.all(values <= values[i], axis=1) & np.any(values < values[i], axis=1)
         assert mask[i] == (not beats.any())

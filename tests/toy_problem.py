@@ -88,7 +88,11 @@ class Toy:
 
 def brute_force_front(problem: Toy) -> set[tuple[Any, ...]]:
     """Every feasible design compared with every other: (row, plan) of the front."""
-    rows = np.array(np.meshgrid(*[range(n) for n in problem.space.shape], indexing="ij")).reshape(len(problem.space.shape), -1).T
+    rows = (
+        np.array(np.meshgrid(*[range(n) for n in problem.space.shape], indexing="ij"))
+        .reshape(len(problem.space.shape), -1)
+        .T
+    )
     designs, signed = [], []
     for row in rows:
         plans, objectives, violations = problem.table(row)

@@ -17,12 +17,16 @@ KINDS = ("weights", "gradients", "optimizer", "activations", "logits")
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the fullest stage by kind [B], and parameters of the stage with most of them."""
+    """Bytes of the fullest stage by kind [B], and parameters of the stage with most of them.
+
+    by_stage   bytes of the first, second and last stage; their maximum is `total`
+    """
 
     by_kind: dict[str, Any]
     total: Any
     stage: Any
     parameters: Any
+    by_stage: tuple[Any, Any, Any]
 
 
 def saved_bytes(block: Block, plan: Plan, training: Training, *, recompute: Any) -> Any:
@@ -116,4 +120,5 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         total=total,
         stage=stage,
         parameters=np.maximum(np.maximum(parameters[0], parameters[1] * mid_exists), parameters[2]),
+        by_stage=(totals[0], totals[1], totals[2]),
     )

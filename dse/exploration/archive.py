@@ -23,8 +23,17 @@ from numpy.typing import NDArray
 from dse.atomic import write_atomic
 from dse.exploration.variables import Floats, Integers, Outcome
 
-__all__ = ["Archive", "Chunk", "DifferentSearch", "FolderInUse", "differences", "pack", "plain",
-           "refuse_difference", "take"]
+__all__ = [
+    "Archive",
+    "Chunk",
+    "DifferentSearch",
+    "FolderInUse",
+    "differences",
+    "pack",
+    "plain",
+    "refuse_difference",
+    "take",
+]
 
 
 class DifferentSearch(ValueError):
@@ -249,7 +258,7 @@ def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]
         return found
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         if any(isinstance(v, (dict, list)) for v in old + new):
-            return [d for i, (a, b) in enumerate(zip(old, new)) for d in differences(a, b, f"{path}[{i}]")]
+            return [d for i, (a, b) in enumerate(zip(old, new, strict=True)) for d in differences(a, b, f"{path}[{i}]")]
     return [] if json.dumps(old) == json.dumps(new) else [(path, old, new)]
 
 

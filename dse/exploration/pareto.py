@@ -93,7 +93,7 @@ def _sweep_of_three(rows: Floats) -> Mask:
     keep = np.zeros(len(rows), dtype=bool)
     stair_y: list[float] = []
     stair_z: list[float] = []
-    for i, (y, z) in enumerate(zip(rows[:, 1].tolist(), rows[:, 2].tolist())):
+    for i, (y, z) in enumerate(zip(rows[:, 1].tolist(), rows[:, 2].tolist(), strict=True)):
         at = bisect_right(stair_y, y)
         if at and stair_z[at - 1] <= z:
             continue

@@ -129,11 +129,11 @@ class Space:
     def decode(self, rows: Any) -> dict[str, NDArray[Any]]:
         """Values of rows (n, V): one array (n,) per variable."""
         table = self.check(rows)
-        return {name: column[table[:, i]] for i, (name, column) in enumerate(zip(self.names, self._columns))}
+        return {name: self._columns[i][table[:, i]] for i, name in enumerate(self.names)}
 
     def values(self, row: Any) -> dict[str, Any]:
         """One row (V,) as plain Python values, for messages and JSON."""
-        return {v.name: v.values[int(i)] for v, i in zip(self.variables, np.asarray(row))}
+        return {v.name: v.values[int(i)] for v, i in zip(self.variables, np.asarray(row), strict=True)}
 
     def nearest(self, values: Mapping[str, Any]) -> Integers:
         """The row (V,) nearest to `values`, which names every variable; all faults in one ValueError."""

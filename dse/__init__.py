@@ -1,0 +1,113 @@
+"""Design-space exploration of machine-learning training hardware: chip, cluster and parallel plan together.
+
+    >>> import dse
+    >>> design = dse.Design(
+    ...     dse.chips.h100_sxm(), dse.clusters.dgx_h100(64), dse.Plan(tensor=8, data=8), dse.networks.gpt3_13b()
+    ... )
+    >>> result = dse.evaluate(design)
+    >>> result.value("mfu") > 0.2
+    True
+
+Names are imported when they are first used, so that `import dse` and `dse --help` cost nothing.
+A function never shares its name with a module: the account of a design is `result.explain()`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dse.api import evaluate, replace, search
+    from dse.benchmark import bench
+    from dse.catalogs import chips, clusters, networks, stacks
+    from dse.evaluation.design import Design
+    from dse.explain import comparison as compare
+    from dse.exploration.plans import PlanSpace
+    from dse.planner import plan
+    from dse.validation import validate
+    from hw_models.chip import Chip
+    from hw_models.cluster import Cluster, Tier
+    from hw_models.stack import Stack
+    from hw_models.technology import Technology
+    from workloads.network import Workload
+    from workloads.plan import Plan
+    from workloads.precision import Training
+    from workloads.transformer import DecoderTransformer
+
+#: Public name -> the module and attribute that define it.
+_HOMES = {
+    "Chip": "hw_models.chip:Chip",
+    "Cluster": "hw_models.cluster:Cluster",
+    "DecoderTransformer": "workloads.transformer:DecoderTransformer",
+    "Design": "dse.evaluation.design:Design",
+    "Plan": "workloads.plan:Plan",
+    "PlanSpace": "dse.exploration.plans:PlanSpace",
+    "Stack": "hw_models.stack:Stack",
+    "Technology": "hw_models.technology:Technology",
+    "Tier": "hw_models.cluster:Tier",
+    "Training": "workloads.precision:Training",
+    "Workload": "workloads.network:Workload",
+    "bench": "dse.benchmark:bench",
+    "chips": "dse.catalogs:chips",
+    "clusters": "dse.catalogs:clusters",
+    "compare": "dse.explain:comparison",
+    "evaluate": "dse.api:evaluate",
+    "networks": "dse.catalogs:networks",
+    "plan": "dse.planner:plan",
+    "replace": "dse.api:replace",
+    "search": "dse.api:search",
+    "stacks": "dse.catalogs:stacks",
+    "validate": "dse.validation:validate",
+}
+
+__all__ = [
+    "Chip",
+    "Cluster",
+    "DecoderTransformer",
+    "Design",
+    "Plan",
+    "PlanSpace",
+    "Stack",
+    "Technology",
+    "Tier",
+    "Training",
+    "Workload",
+    "__version__",
+    "bench",
+    "chips",
+    "clusters",
+    "compare",
+    "evaluate",
+    "networks",
+    "plan",
+    "replace",
+    "search",
+    "stacks",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The public object of that name, imported now and kept."""
+    if name not in _HOMES:
+        # Only built when something is wrong; `from dse import units` (a module) passes through here first.
+        raise AttributeError(_unknown(name), name=name)
+    module, _, attribute = _HOMES[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, __all__, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(__all__)}"
+    return f"module 'dse' has no attribute {name!r}{hint}"

@@ -1,0 +1,8 @@
+"""`python -m dse` is the command `dse`."""
+
+import sys
+
+from dse.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

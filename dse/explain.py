@@ -1,0 +1,605 @@
+"""Why a design takes as long as it does: parts, operators, collectives, limits and elasticities as data, no text.
+
+`account` opens one evaluation, `comparison` sets two side by side.  Nothing here prices anything in a second way:
+every number is read from the same steps that `dse.evaluate` goes through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.evaluation.combine import passes
+from dse.evaluation.design import Design, Rows, rows, unchecked
+from dse.evaluation.evaluate import evaluate as evaluate_columns
+from dse.evaluation.layout import Layout, Message, crossings, lay_out
+from dse.evaluation.memory import in_flight
+from dse.evaluation.operators import OperatorPrices, price_matmuls, price_vectors
+from dse.evaluation.price import price
+from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS
+from dse.evaluation.traffic import Traffic, price_traffic
+from dse.evaluation.violations import DEVICES_RULE
+from dse.results import Evaluation
+from hw_models.network.collective_time import collective_time
+from hw_models.stack import ALGORITHMS
+
+__all__ = [
+    "Account", "Collective", "Comparison", "Constraint", "Elasticity", "InputDifference", "MetricPair", "Operator",
+    "Part", "PartDifference", "StageKind", "account", "comparison", "elasticities",
+]
+
+Limits = tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a whole: value in the whole's unit, share of it (the shares of a whole add up to 1)."""
+
+    name: str
+    value: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a block in one phase, on one device.
+
+    time         seconds for one micro-batch and one block, launch included
+    blocks       how many such blocks the network has
+    device_time  seconds a step and device, mean over pipeline stages
+    share        of the device's operator time a step
+    binding      what takes longest: array, sram, hbm, vector, launch, or host (which issues the kernels)
+    utilisation  of the arrays' peak during `time`; None for a pass without matrix products
+    """
+
+    block: str
+    operator: str
+    phase: str
+    time: float
+    blocks: int
+    device_time: float
+    share: float
+    binding: str
+    utilisation: float | None
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What one device communicates over one axis in a step.
+
+    ranks, message   size of the group and bytes of the full tensor of one call
+    calls            a step and device, mean over stages
+    algorithm        the cheapest the stack has ("direct" for a point-to-point transfer)
+    bytes_by_tier    bytes one device sends in one call at each tier, innermost first
+    tier             outermost tier that the group crosses (0 is the innermost)
+    time             seconds of one call
+    exposed          seconds a step during which devices wait for it; None where they are part of the bubble
+    """
+
+    name: str
+    axis: str
+    ranks: int
+    message: float
+    calls: float
+    algorithm: str
+    bytes_by_tier: tuple[float, ...]
+    tier: int
+    time: float
+    exposed: float | None
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A rule or limit: `found relation limit` holds or not.  limit None: reported, not limited.
+
+    margin   (limit - found) / limit for <=, (found - limit) / limit for >=, None for a rule of whole numbers
+    """
+
+    name: str
+    found: float
+    relation: str
+    limit: float | None
+    unit: str
+    satisfied: bool
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """How step time follows one parameter while the plan stays.
+
+    elasticity  ln(step time ratio) / ln(parameter ratio): percent of step time for a percent of the parameter.
+                -1: the step takes half as long with twice of it; 0: it does not matter.
+    value, stepped   the parameter now and in the step that was tried;  step_time then [s]
+    """
+
+    parameter: str
+    unit: str
+    value: float
+    stepped: float
+    step_time: float
+    elasticity: float
+
+
+@dataclass(frozen=True)
+class StageKind:
+    """Pipeline stages that are alike: layers, micro-batches in flight, seconds a micro-batch, memory of one device.
+
+    in_flight and memory of a kind with several stages are those of its fullest stage; memory is without reserve.
+    """
+
+    name: str
+    stages: int
+    layers: int
+    in_flight: float
+    forward: float
+    backward: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """Everything that explains one evaluation.
+
+    time        parts of the step [s];  energy  parts of the step, whole cluster [J];  memory  of the fullest device [B]
+    operators   of one device, longest first;  streams  operator time a step by the stream that binds it [s]
+    resources   what the step waits for: streams, exposed communication, bubble, update, overhead [s], largest first
+    elasticities  by size;  unmoved  parameters without effect;  unstepped  parameters that are 0 now
+    """
+
+    design: Design
+    evaluation: Evaluation
+    time: tuple[Part, ...]
+    energy: tuple[Part, ...]
+    memory: tuple[Part, ...]
+    operators: tuple[Operator, ...]
+    streams: tuple[Part, ...]
+    resources: tuple[Part, ...]
+    collectives: tuple[Collective, ...]
+    constraints: tuple[Constraint, ...]
+    stages: tuple[StageKind, ...]
+    elasticities: tuple[Elasticity, ...]
+    unmoved: tuple[str, ...]
+    unstepped: tuple[str, ...]
+
+    @property
+    def feasible(self) -> bool:
+        """No rule and no limit is broken."""
+        return all(item.satisfied for item in self.constraints)
+
+    def value(self, name: str) -> float:
+        """A metric of the design."""
+        return float(self.evaluation.value(name))
+
+
+def account(design: Design, limits: Limits = ()) -> Account:
+    """The account of one design of scalars.
+
+    limits   further limits on metrics as (metric, "<=" or ">=", bound in the metric's unit)
+    """
+    r = rows(design)
+    layout = lay_out(r.plan, r.workload, r.training, paired=r.paired)
+    found = evaluate_columns(design, layout)
+    if len(found) != 1:
+        raise ValueError(f"design: found {len(found)} designs, allowed: one (choose a row, e.g. result.design_of(3))")
+    evaluation = Evaluation(found.metrics, found.violations, found.shape, design)
+    value = {name: evaluation.value(name) for name in METRICS}
+    traffic = price_traffic(r, layout)
+    operators, seconds = _operators(r, layout, value)
+    streams = _parts(seconds)
+    waits = {part.name: part.value for part in streams if part.value > 0}
+    waits |= {name: value[name] for name in TIME_PARTS if name not in _OPERATOR_TIME and value[name] > 0}
+    moved, unmoved, unstepped = elasticities(design)
+    return Account(
+        design=design,
+        evaluation=evaluation,
+        time=_parts({name: value[name] for name in TIME_PARTS}),
+        energy=_parts({name: value[name] for name in ENERGY_PARTS}),
+        memory=_parts({name: value[name] for name in MEMORY_PARTS}),
+        operators=operators,
+        streams=streams,
+        resources=tuple(sorted(_parts(waits), key=lambda part: -part.value)),
+        collectives=_collectives(r, layout, traffic, value),
+        constraints=_constraints(r, layout, evaluation, limits),
+        stages=_stages(r, layout, traffic),
+        elasticities=moved,
+        unmoved=unmoved,
+        unstepped=unstepped,
+    )
+
+
+_OPERATOR_TIME = ("time_forward", "time_backward", "time_recompute")
+
+
+def _parts(values: Mapping[str, float]) -> tuple[Part, ...]:
+    total = math.fsum(values.values())
+    return tuple(Part(name, value, value / total if total else 0.0) for name, value in values.items())
+
+
+def _number(value: Any) -> float:
+    return float(np.asarray(value).reshape(-1)[0])
+
+
+def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tuple[Operator, ...], dict[str, float]]:
+    """Operators of one device, longest first, and their seconds a step by binding stream.
+
+    The rows add up to forward, backward and recomputation: recomputed operators are rows of their own, and where
+    the host issues kernels more slowly than the device runs them the rest of the block's time is a row `host`.
+    """
+    blocks, recompute = layout.blocks, int(_number(layout.plan.recompute))
+    peak = _number(r.chip.peak_flops(r.training.precision))
+    share = value["micro_batches"] / _number(layout.plan.pipeline)
+    total = math.fsum(value[name] for name in _OPERATOR_TIME)
+    seconds = dict.fromkeys(("array", "vector", "hbm", "sram", "launch", "host"), 0.0)
+    found: list[Operator] = []
+
+    def add(place: str, operator: str, phase: str, time: float, *, binding: str, utilisation: float | None) -> float:
+        block = blocks[place]
+        device = share * block.count * time
+        found.append(
+            Operator(block.name, operator, phase, time, block.count, device, device / total, binding, utilisation)
+        )
+        return device
+
+    busy = {(place, backward): 0.0 for place in blocks for backward in (False, True)}
+    for prices in (price_matmuls(r, blocks, layout.at_operator), price_vectors(r, blocks, layout.at_operator)):
+        for task in prices.tasks:
+            stream, streamed, work = _priced(prices, task.row, peak)
+            launch = task.launches * _number(r.stack.kernel_launch)
+            time = streamed + launch
+            utilisation = None if work is None or not time else work / time
+            busy[task.place, task.backward] += time
+            binding = "launch" if launch > streamed else stream
+            again = task.place == "body" and not task.backward and (recompute == 2 or (recompute == 1 and task.core))
+            for phase in (task.phase, "recompute") if again else (task.phase,):
+                device = add(task.place, task.operator, phase, time, binding=binding, utilisation=utilisation)
+                waiting = device * (launch / time) if time else 0.0
+                seconds["launch"] += waiting
+                seconds[stream] += device - waiting
+    for place, phase, time in _issue(r, layout, busy, recompute):
+        seconds["host"] += add(place, "issue of kernels", phase, time, binding="host", utilisation=None)
+    kept = sorted((item for item in found if item.time > 0), key=lambda item: -item.device_time)
+    return tuple(kept), seconds
+
+
+def _priced(prices: OperatorPrices, row: int, peak: float) -> tuple[str, float, float | None]:
+    """Slowest stream of a priced product or pass and its seconds; seconds of its products at the arrays' peak."""
+    streams = {name: _number(table[row]) for name, table in prices.streams.items()}
+    slowest = max(streams, key=lambda name: streams[name])
+    work = 2.0 * _number(prices.macs[row]) / peak if "array" in streams else None
+    return slowest, streams[slowest], work
+
+
+def _issue(
+    r: Rows, layout: Layout, busy: Mapping[tuple[str, bool], float], recompute: int
+) -> Iterator[tuple[str, str, float]]:
+    """What a block's pass takes beyond its kernels because the host issues them: (place, phase, seconds)."""
+    host = _number(r.stack.host_time_per_kernel)
+    for place, block in layout.blocks.items():
+        for backward in (False, True):
+            issue = host * block.kernels * (2.0 if backward else 1.0)
+            waits = max(issue - busy[place, backward], 0.0)
+            yield place, "backward" if backward else "forward", waits
+            if recompute == 2 and place == "body" and not backward:
+                yield place, "recompute", waits
+
+
+def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, float]) -> tuple[Collective, ...]:
+    """Everything one device sends in a step; axes of one rank and empty messages are left out."""
+    plan = layout.plan
+    share = value["micro_batches"] / _number(plan.pipeline)
+    sharded = bool(_number(plan.zero_stage) >= 1)
+    in_parts = bool(_number(plan.sequence_parallel) > 0)
+    exchange = ("reduce_scatter", "all_gather") if in_parts else ("all_reduce",)
+    after = _number(traffic.gather.time) + _number(traffic.tied.time)
+    hops = 2.0 * (_number(plan.pipeline) * _number(plan.interleave) - 1.0)
+    calls = (
+        ("block boundaries", "tensor", exchange, layout.exchange, traffic.exchange,
+         share * _number(crossings(layout.blocks, plan.recompute)), value["time_tensor"]),
+        ("transfers between stages", "pipeline", ("point_to_point",), layout.transfer, traffic.transfer, share * hops, None),
+        ("gradients", "data", ("reduce_scatter",) if sharded else ("all_reduce",), layout.gradients, traffic.gradients,
+         1.0, max(value["time_data"] - after, 0.0)),
+        ("updated weights", "data", ("all_gather",), layout.gather, traffic.gather, 1.0, _number(traffic.gather.time)),
+        ("tied embedding", "first and last stage", ("all_reduce",), layout.tied, traffic.tied, 1.0,
+         _number(traffic.tied.time)),
+    )  # fmt: skip
+    found = []
+    for name, axis, kinds, sent, call, count, exposed in calls:
+        ranks, message = int(_number(sent.size)), _number(sent.message)
+        if ranks < 2 or message == 0:
+            continue
+        by_tier = _bytes_by_tier(r, kinds, sent)
+        number = int(_number(call.algorithm))
+        crossed = [tier for tier, count_ in enumerate(by_tier) if count_ > 0]
+        found.append(
+            Collective(
+                name=f"{name}: {' and '.join(kind.replace('_', '-') for kind in kinds)}", axis=axis, ranks=ranks,
+                message=message, calls=count, algorithm=ALGORITHMS[number] if number >= 0 else "direct",
+                bytes_by_tier=by_tier, tier=max(crossed, default=0), time=_number(call.time), exposed=exposed,
+            )
+        )
+    return tuple(found)
+
+
+def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message) -> tuple[float, ...]:
+    total = [0.0] * len(r.cluster.tiers)
+    for kind in kinds:
+        cost = collective_time(
+            r.cluster, r.chip, r.stack, kind, size=sent.size, stride=sent.distance, message=sent.message
+        )
+        total = [before + _number(part) for before, part in zip(total, cost.bytes_by_tier, strict=True)]
+    return tuple(total)
+
+
+def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits) -> tuple[Constraint, ...]:
+    """Memory, area, TDP and further limits with their room; then the rules of whole numbers."""
+    limited = [("memory", "<=", _number(r.chip.hbm_capacity)), *limits]
+    found = []
+    for metric, relation, bound in limited:
+        if metric not in METRICS or relation not in ("<=", ">="):
+            allowed = "a metric with <= or >=; metrics: " + ", ".join(METRICS)
+            raise ValueError(f"limits: found ({metric!r}, {relation!r}), allowed: {allowed}")
+        used = evaluation.value(metric)
+        room = bound - used if relation == "<=" else used - bound
+        margin = room / abs(bound) if bound else room
+        found.append(Constraint(metric, used, relation, bound, METRICS[metric][0], room >= 0, margin))
+    for metric in ("die_area", "tdp"):
+        if metric not in {item.name for item in found}:
+            value = evaluation.value(metric)
+            found.append(Constraint(metric, value, "", None, METRICS[metric][0], True, None))
+    plan = layout.plan
+    for name in evaluation.violations:
+        if name == "memory":
+            continue
+        broken = float(evaluation.violation(name)[0])
+        left, relation, right = broken, "==", 0.0
+        if name == DEVICES_RULE:
+            left, right = _number(plan.tensor * plan.pipeline * plan.data), _number(r.cluster.devices)
+        elif name == "pipeline <= layers":
+            left, relation, right = _number(plan.pipeline), "<=", float(layout.blocks["body"].count)
+        found.append(Constraint(name, left, relation, right, "", broken <= 0, None))
+    return tuple(found)
+
+
+def _stages(r: Rows, layout: Layout, traffic: Traffic) -> tuple[StageKind, ...]:
+    """Stage kinds in pipeline order with what each holds and takes."""
+    stages, held = layout.stages, layout.memory.by_stage
+    one = passes(layout, price(r, layout.blocks, layout.at_operator), traffic)
+    body, first, last = ((_number(pair[0]), _number(pair[1])) for pair in (one.body, one.first, one.last))
+    flying = [_number(count) for count in in_flight(layout.plan, stages)]
+    single = bool(_number(stages.is_single))
+    middle = ("high", "low")
+    kinds = [("first", 1, _number(stages.first), flying[0], held[0], (first, last) if single else (first,))]
+    for kind in middle:
+        count = int(_number(getattr(stages, f"{kind}_count")))
+        if count:
+            kinds.append(("middle", count, _number(getattr(stages, kind)), flying[1], held[1], ()))
+    if not single:
+        kinds.append(("last", 1, _number(stages.last), flying[2], held[2], (last,)))
+    found = []
+    for name, count, layers, in_work, bytes_held, ends in kinds:
+        forward = layers * body[0] + math.fsum(end[0] for end in ends)
+        backward = layers * body[1] + math.fsum(end[1] for end in ends)
+        shown = "only" if single else name
+        found.append(StageKind(shown, count, int(layers), in_work, forward, backward, _number(bytes_held)))
+    return tuple(found)
+
+
+#: Chip fields whose neighbours are other chips, not a little more of the same.
+_STRUCTURAL = ("dataflow", "double_buffered", "arrays_per_core")
+#: Fields that double: a few more of them seldom fill a whole wave of tiles, so a small step would show nothing.
+_DOUBLED = ("array_count", "array_rows", "array_columns")
+
+
+def elasticities(
+    design: Design, *, step: float = 0.01
+) -> tuple[tuple[Elasticity, ...], tuple[str, ...], tuple[str, ...]]:
+    """Percent of step time for a percent of every chip, network and stack parameter, by one batch of columns.
+
+    e = ln(t'/t) / ln(x'/x)     t, t' step time [s] at the parameter's values x and x'
+    step   relative step; whole numbers move by the nearest whole step (at least 1), the number of arrays, their rows
+           and columns double; shares that end at 1 step down
+    Returns those with an effect, largest first; names without effect; names that are 0 now and have no percent.
+    The plan stays: a better plan for the changed hardware may gain more.
+    """
+    names, moves, zero = _moves(design, step)
+    changed = _moved(design, names, moves)
+    time = evaluate_columns(changed).column("step_time")
+    base = float(evaluate_columns(design).column("step_time")[0])
+    moved, unmoved = [], []
+    for i, (name, (unit, value, stepped)) in enumerate(zip(names, moves, strict=True)):
+        after = float(time[i])
+        if after == base:
+            unmoved.append(name)
+        else:
+            slope = math.log(after / base) / math.log(stepped / value)
+            moved.append(Elasticity(name, unit, value, stepped, after, slope))
+    return tuple(sorted(moved, key=lambda item: -abs(item.elasticity))), tuple(unmoved), tuple(zero)
+
+
+def _moves(design: Design, step: float) -> tuple[list[str], list[tuple[str, float, float]], list[str]]:
+    """Names of the parameters, (unit, value, stepped) of each, and the names of those that are 0."""
+    names, moves, zero = [], [], []
+    models = [("chip", design.chip), ("stack", design.stack)]
+    models += [(f"cluster.tiers.{i}", tier) for i, tier in enumerate(design.cluster.tiers)]
+    for prefix, model in models:
+        for item in fields(model):
+            meta = item.metadata
+            if "unit" not in meta or item.name in _STRUCTURAL or item.name == "size":
+                continue
+            value = float(getattr(model, item.name))
+            name = f"{prefix}.{item.name}"
+            if value == 0:
+                zero.append(name)
+                continue
+            names.append(name)
+            moves.append((meta["unit"], value, _stepped(item.name, value, meta, step)))
+    return names, moves, zero
+
+
+def _stepped(name: str, value: float, meta: Mapping[str, Any], step: float) -> float:
+    if name in _DOUBLED:
+        return 2.0 * value
+    if meta.get("whole"):
+        return value + max(1.0, round(step * value))
+    high = meta.get("high")
+    return value * (1.0 - step) if high is not None and value * (1.0 + step) > high else value * (1.0 + step)
+
+
+def _moved(design: Design, names: list[str], moves: list[tuple[str, float, float]]) -> Design:
+    """The design as columns: row i has parameter i stepped and all others as they are."""
+    columns: dict[str, dict[str, np.ndarray]] = {}
+    for i, (name, (_, value, stepped)) in enumerate(zip(names, moves, strict=True)):
+        prefix, _, item = name.rpartition(".")
+        column = np.full(len(names), value)
+        column[i] = stepped
+        columns.setdefault(prefix, {})[item] = column
+    tiers = tuple(
+        unchecked(tier, columns.get(f"cluster.tiers.{i}", {})) for i, tier in enumerate(design.cluster.tiers)
+    )
+    return Design(
+        chip=unchecked(design.chip, columns.get("chip", {})),
+        cluster=unchecked(design.cluster, {"tiers": tiers}),
+        plan=design.plan,
+        workload=design.workload,
+        stack=unchecked(design.stack, columns.get("stack", {})),
+        training=design.training,
+        technology=design.constants,
+    )
+
+
+@dataclass(frozen=True)
+class InputDifference:
+    """An input that two designs do not share; None: the design has no such field."""
+
+    name: str
+    a: Any
+    b: Any
+    unit: str
+
+
+@dataclass(frozen=True)
+class MetricPair:
+    """A metric of both designs; ratio b / a, None where a is 0."""
+
+    name: str
+    unit: str
+    a: float
+    b: float
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class PartDifference:
+    """A part of both designs; difference b - a, and its share of the whole difference (None where there is none)."""
+
+    name: str
+    a: float
+    b: float
+    difference: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two designs side by side.
+
+    time, energy   parts whose differences add up to the difference of step time [s] and energy a step [J],
+                   largest difference first
+    same_work      both train the same network with the same batch and sequence
+    """
+
+    a: Evaluation
+    b: Evaluation
+    inputs: tuple[InputDifference, ...]
+    metrics: tuple[MetricPair, ...]
+    time: tuple[PartDifference, ...]
+    energy: tuple[PartDifference, ...]
+    same_work: bool
+
+
+def comparison(a: Design, b: Design) -> Comparison:
+    """What differs between two designs of scalars, in what goes in and in what comes out."""
+    results = []
+    for name, design in (("a", a), ("b", b)):
+        found = evaluate_columns(design)
+        if len(found) != 1:
+            raise ValueError(f"{name}: found {len(found)} designs, allowed: one")
+        results.append(Evaluation(found.metrics, found.violations, found.shape, design))
+    first, second = results
+    pairs = []
+    for name, (unit, _) in METRICS.items():
+        one, other = first.value(name), second.value(name)
+        pairs.append(MetricPair(name, unit, one, other, other / one if one else None))
+    inputs = _input_differences(a, b)
+    return Comparison(
+        a=first,
+        b=second,
+        inputs=inputs,
+        metrics=tuple(pairs),
+        time=part_differences(first, second, TIME_PARTS),
+        energy=part_differences(first, second, ENERGY_PARTS),
+        same_work=not any(item.name.startswith("workload.") for item in inputs),
+    )
+
+
+def part_differences(a: Evaluation, b: Evaluation, names: tuple[str, ...]) -> tuple[PartDifference, ...]:
+    """Differences b - a of some metrics, largest first."""
+    values = [(name, a.value(name), b.value(name)) for name in names]
+    total = math.fsum(other - one for _, one, other in values)
+    found = [
+        PartDifference(name, one, other, other - one, (other - one) / total if total else None)
+        for name, one, other in values
+    ]
+    return tuple(sorted(found, key=lambda item: -abs(item.difference)))
+
+
+def _input_differences(a: Design, b: Design) -> tuple[InputDifference, ...]:
+    one, other = dict(_inputs(a)), dict(_inputs(b))
+    if a.constants.name != b.constants.name:
+        # another process or memory: its name says it, forty constants do not
+        one, other = ({k: v for k, v in side.items() if not k.startswith("technology.")} for side in (one, other))
+    found = []
+    for name in dict.fromkeys([*one, *other]):
+        left, right = one.get(name, (None, "")), other.get(name, (None, ""))
+        if left[0] != right[0]:
+            found.append(InputDifference(name, left[0], right[0], left[1] or right[1]))
+    return tuple(found)
+
+
+def _inputs(design: Design) -> Iterator[tuple[str, tuple[Any, str]]]:
+    """Every input of a design by path, with its unit."""
+    yield from _leaves("chip", design.chip)
+    yield from _leaves("cluster", design.cluster)
+    for name, value in design.plan.named().items():
+        yield f"plan.{name}", (value, "")
+    yield from _leaves("workload", design.workload)
+    yield from _leaves("stack", design.stack)
+    yield from _leaves("training", design.training)
+    yield from _leaves("technology", design.constants)
+
+
+def _leaves(path: str, model: Any) -> Iterator[tuple[str, tuple[Any, str]]]:
+    for item in fields(model):
+        value, name = getattr(model, item.name), f"{path}.{item.name}"
+        if item.name == "source":
+            continue
+        if is_dataclass(value):
+            yield from _leaves(name, value)
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            for i, inner in enumerate(value):
+                yield from _leaves(f"{name}.{i}", inner)
+        elif isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", (inner, "")) for key, inner in value.items())
+        else:
+            plain = value.reshape(-1)[0].item() if isinstance(value, np.ndarray) and value.size == 1 else value
+            yield name, (_named(plain, item.metadata), item.metadata.get("unit", ""))
+
+
+def _named(value: Any, meta: Mapping[str, Any]) -> Any:
+    names = meta.get("names")
+    return names[int(value)] if names and not isinstance(value, str) else value
