@@ -168,15 +168,18 @@ def search(
         from dse.config import load_search
 
         spec = load_search(spec)
+    given = {"budget": budget, "seed": seed, "timeout": timeout}
+    # the report, and the manifest written from it, say what was searched, not what the file had said
+    chosen = replace(spec.search, **{name: value for name, value in given.items() if value is not None})
+    spec = replace(spec, search=chosen)
     problem = problem_of(spec)
-    chosen = spec.search
     joint = chosen.mode == "joint"
     settings = Settings(
         mode={"nested": "search", "joint": "search"}.get(chosen.mode, chosen.mode),
         sampler=chosen.sampler,
-        budget=chosen.budget if budget is None else budget,
-        seed=chosen.seed if seed is None else seed,
-        timeout=chosen.timeout if timeout is None else timeout,
+        budget=chosen.budget,
+        seed=chosen.seed,
+        timeout=chosen.timeout,
         presets=preset_rows(spec, problem.space, joint=joint),
         inner_objective=chosen.inner_objective or None,
         storage=storage,

@@ -78,7 +78,7 @@ def sweep_chips(task: tuple[int, int]) -> int:
     return sum(outcome.evaluated for outcome in outcomes)
 
 
-def _slice(model: Chip, part: slice) -> Chip:
+def _slice(model: Chip, part: np.ndarray) -> Chip:
     return unchecked(
         model,
         {name: value[part] for name, value in vars(model).items() if isinstance(value, np.ndarray) and value.ndim == 2},

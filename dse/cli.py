@@ -17,6 +17,9 @@ from dse.errors import ConfigError, nearest
 
 __all__ = ["COMMANDS", "BAD_INPUT", "FAILED", "INTERRUPTED", "NOTHING_FITS", "main", "parser"]
 
+#: Environment variable that lets an unforeseen error through, for whoever looks for its cause.
+TRACEBACK = "DSE_TRACEBACK"
+
 FAILED, BAD_INPUT, NOTHING_FITS, INTERRUPTED = 1, 2, 3, 130
 
 #: Command -> what it does, as `dse --help` says.
@@ -34,7 +37,10 @@ COMMANDS = {
 }
 
 EXAMPLES = {
-    "search": ("dse search quickstart --out out/first", "dse search my_search.yaml --budget 500 --timeout 90s --seed 1"),
+    "search": (
+        "dse search quickstart --out out/first",
+        "dse search my_search.yaml --budget 500 --timeout 90s --seed 1",
+    ),
     "plan": (
         "dse plan --network llama3-70b --chip h100-sxm --devices 512 --global-batch 1024",
         "dse plan --network gpt3-175b --chip a100-sxm-80gb --devices 1024 --global-batch 1536 --set tensor=4,8 "
@@ -106,9 +112,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parse(arguments)
         from dse import commands
 
-        return getattr(commands, f"run_{options.command}")(options)
+        status: int = getattr(commands, f"run_{options.command}")(options)
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader has seen enough, for example `dse list networks | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing may complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that nothing complains at exit
         return 0
     except KeyboardInterrupt:
         print("dse: interrupted", file=sys.stderr)
@@ -124,6 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"dse: {where}{error.strerror or error}", file=sys.stderr)
+        return FAILED
+    except Exception as error:  # a model that was plugged in, or a fault of ours: a user gets one message
+        if os.environ.get(TRACEBACK):
+            raise
+        print(f"dse: failed with {type(error).__name__}: {error}; {TRACEBACK}=1 shows where", file=sys.stderr)
         return FAILED
 
 
@@ -213,9 +226,9 @@ def _add_pareto(command: _Parser) -> None:
     command.add_argument("out", metavar="OUT", help="the output folder of a search")
     command.add_argument(
         "--where", action="append", default=[], metavar="RULE",
-        help="for example 'die_area <= 600 mm2', 'tensor = 8' (repeatable)",
+        help="limit on a metric, for example 'die_area <= 600 mm2' (repeatable)",
     )  # fmt: skip
-    command.add_argument("--objectives", metavar="A,B", help="front of these objectives of the search")
+    command.add_argument("--objectives", metavar="A,B", help="front over these metrics instead")
     command.add_argument("--csv", metavar="FILE", help="write the table there")
     command.add_argument("--out", dest="to", metavar="DIR", help="write pareto.csv, designs.json, ... there")
     _add_json(command)

@@ -9,14 +9,16 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.cli import FAILED, INTERRUPTED, LISTS, NOTHING_FITS
-from dse.errors import ConfigError, Problem, listed, nearest
+from dse.cli import FAILED, INTERRUPTED, NOTHING_FITS
+from dse.errors import ConfigError, Problem, nearest
 
 if TYPE_CHECKING:
     from dse.api import SearchReport
@@ -31,8 +33,17 @@ __all__ = [
 
 Options = argparse.Namespace
 
+#: Units of the tables of an account and a comparison, by the name of the table or field.
+_UNITS = {
+    "time": "s", "device_time": "s", "exposed": "s", "step_time": "s", "forward": "s", "backward": "s", "streams": "s",
+    "resources": "s", "energy": "J", "memory": "B", "message": "B", "share": "",
+}  # fmt: skip
+
 #: Metrics that a design has although it cannot run.
 ALWAYS = ("memory", "die_area", "tdp", "peak_power")
+
+#: Metrics that people read as a percentage.
+SHARES = ("mfu", "hfu")
 
 #: Totals of a run of several steps: name -> metric of one step, unit, scope.
 TOTALS = {
@@ -48,11 +59,10 @@ def run_search(options: Options) -> int:
     """Search, write the outputs, print the five best designs."""
     from dse.api import search
     from dse.config import load_search
-    from dse.export import check_out, write_outputs
+    from dse.export import begin, write_outputs
 
     spec = load_search(options.config)
-    out = Path(options.out) if options.out else Path("out") / spec.name
-    check_out(out)
+    out = begin(spec, Path(options.out) if options.out else Path("out") / spec.name)
     shown = _Shown(options.quiet)
     try:
         report = search(
@@ -77,7 +87,7 @@ def _print_search(options: Options, report: SearchReport, paths: Mapping[str, Pa
         print(nothing_fits_text(report))
 
 
-def _search_plain(report: SearchReport, paths: Mapping[str, Path]) -> dict[str, Any]:
+def _search_plain(report: SearchReport, paths: Mapping[str, Path], most: int = 5) -> dict[str, Any]:
     from dse.serialize import design_to_plain
 
     result = report.result
@@ -93,7 +103,7 @@ def _search_plain(report: SearchReport, paths: Mapping[str, Path]) -> dict[str, 
         "objectives": [{"name": o.name, "unit": o.unit, "direction": o.direction} for o in report.problem.objectives],
         "best": [
             {"row": row, "values": result.values[row].tolist(), "design": design_to_plain(report.design(row))}
-            for row in range(min(5, len(report)))
+            for row in range(min(most, len(report)))
         ],
         "notes": list(result.notes),
         "elapsed_s": result.elapsed,
@@ -155,6 +165,7 @@ def run_plan(options: Options) -> int:
     """The best plans of a network on given chips."""
     from dse.config_flags import assignments, design_of
     from dse.exploration.plans import PlanSpace
+    from dse.inputs import flags_of
     from dse.planner import plan
     from dse.report import plan_text
 
@@ -163,7 +174,7 @@ def run_plan(options: Options) -> int:
         name: [_plan_value(item) for item in text.split(",")]
         for name, text in assignments([text for text in options.set if text not in changes]).items()
     }
-    spec = design_of(_flags(options), changes)
+    spec = design_of(flags_of(options), changes)
     workload = spec.workloads[0]
     report = plan(
         workload.network, spec.chip, devices=int(spec.cluster.devices), global_batch=workload.global_batch,
@@ -171,10 +182,10 @@ def run_plan(options: Options) -> int:
         tokens=options.tokens, top=options.top, plan_space=PlanSpace.of(space),
     )  # fmt: skip
     if options.json:
-        _print_json(_plain(report))
+        _print_json(report.to_plain())
     else:
         print(plan_text(report))
-    return 0 if len(report.best) else NOTHING_FITS
+    return 0 if report.fits else NOTHING_FITS
 
 
 def _plan_value(text: str) -> Any:
@@ -195,8 +206,9 @@ def _plan_value(text: str) -> Any:
 def run_evaluate(options: Options) -> int:
     """Metrics of one design, or why it cannot run."""
     from dse.api import evaluate
+    from dse.inputs import one_design
 
-    design = _design(options)
+    design = one_design(options)
     result = evaluate(design)
     if options.json:
         _print_json(evaluation_plain(result, design, options.steps))
@@ -207,152 +219,39 @@ def run_evaluate(options: Options) -> int:
 
 def run_explain(options: Options) -> int:
     """The account of one design."""
-    from dse.api import evaluate
     from dse.explain import account
-    from dse.report import account_text
+    from dse.inputs import one_design
+    from dse.report_design import account_text
 
-    design = _design(options)
-    found = account(design)
+    found = account(one_design(options))
     if options.json:
-        _print_json(_plain(found))
+        _print_json(_plain(found) | {"units": _UNITS})
     else:
         print(account_text(found))
-    return 0 if bool(evaluate(design).feasible[0]) else NOTHING_FITS
+    return 0 if found.feasible else NOTHING_FITS
 
 
 def run_compare(options: Options) -> int:
     """Two designs side by side."""
     from dse.explain import comparison
-    from dse.report import comparison_text
+    from dse.inputs import side
+    from dse.report_design import comparison_text
 
     sides = []
     problems: list[Problem] = []
     for name in (options.first, options.second):
         try:
-            sides.append(_side(options, name))
+            sides.append(side(options, name))
         except ConfigError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise ConfigError(problems)
     found = comparison(*sides)
     if options.json:
-        _print_json(_plain(found))
+        _print_json(_plain(found) | {"units": _UNITS})
     else:
         print(comparison_text(found))
     return 0
-
-
-def _side(options: Options, name: str) -> Design:
-    """One side of a comparison: a design file, OUT:ROW, or a chip with the common flags."""
-    if Path(name).exists() or _stored(name):
-        return _design_of(name)
-    return _from_flags(_flags(options) | {"chip": name}, options.set)
-
-
-def _design(options: Options) -> Design:
-    """The design of `evaluate` and `explain`: a file, a row of a front, or flags."""
-    flags = {name: text for name, text in _flags(options).items() if text is not None}
-    ways = [options.design is not None, options.origin is not None, bool(flags or options.set)]
-    if sum(ways) != 1:
-        found = "nothing" if not any(ways) else "several descriptions of one design"
-        raise ConfigError([Problem(found, "a design file, OUT:ROW, --from OUT --row N, or --network, --chip, ...")])
-    if options.row is not None and options.origin is None:
-        raise ConfigError([Problem("--row alone", "--from OUT --row N")])
-    if options.origin is not None:
-        return _row_of(options.origin, options.row or 0)
-    return _design_of(options.design) if options.design is not None else _from_flags(flags, options.set)
-
-
-def _design_of(name: str) -> Design:
-    """The design of a file, or of OUT:ROW."""
-    path = Path(name)
-    stored = None if path.is_file() else _stored(name)
-    if stored:
-        return _row_of(*stored)
-    if path.suffix == ".json":
-        return _json_design(path)
-    from dse.config import load_design
-
-    return _complete(load_design(name))
-
-
-def _stored(name: str) -> tuple[str, int] | None:
-    """Folder and row of OUT:ROW."""
-    folder, colon, row = name.rpartition(":")
-    return (folder, int(row)) if colon and row.isdecimal() and Path(folder).is_dir() else None
-
-
-def _json_design(path: Path) -> Design:
-    """The design in a JSON file, as `dse evaluate --json` or designs.json write one."""
-    from dse.serialize import design_from_plain
-
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([Problem(str(error.strerror), "a design file", file=str(path))]) from None
-    except ValueError as error:
-        raise ConfigError([Problem(f"no valid JSON ({error})", "a design file", file=str(path))]) from None
-    if not isinstance(data, dict):
-        hint = "for a design of a front use OUT:ROW"
-        raise ConfigError([Problem("a list", "one design", file=str(path), hint=hint)])
-    try:
-        return design_from_plain(data.get("design", data))
-    except (TypeError, KeyError) as error:
-        raise ConfigError([Problem(f"no design ({error})", "as dse evaluate --json writes it", file=str(path))]) from None
-
-
-def _row_of(out: str, row: int) -> Design:
-    """A design of the front of a search, to the same bits."""
-    from dse.export import read_designs
-    from dse.serialize import design_from_plain
-
-    designs = read_designs(out)
-    if not designs:
-        raise ConfigError([Problem("no design", "a search whose front has designs", file=str(out))])
-    if row >= len(designs):
-        raise ConfigError([Problem(f"row {row}", f"0 to {len(designs) - 1}", field="row", file=str(out))])
-    return design_from_plain(designs[row].get("design", designs[row]))
-
-
-def _from_flags(flags: Mapping[str, str | None], changes: list[str]) -> Design:
-    from dse.config_flags import design_of
-
-    return _complete(design_of(flags, changes))
-
-
-def _complete(spec: Any) -> Design:
-    """The design of a specification; where it leaves the plan open, the fastest that fits."""
-    from dse.evaluation.design import Design
-    from workloads.plan import Plan
-
-    if len(spec.workloads) != 1:
-        raise ConfigError([Problem(f"{len(spec.workloads)} workloads", "one", field="workloads", file=spec.path)])
-    chosen = spec.plan or _fastest(spec) or Plan(data=int(spec.cluster.devices))
-    return Design(spec.chip, spec.cluster, chosen, spec.workloads[0], spec.stack, spec.training)
-
-
-def _fastest(spec: Any) -> Any:
-    from dse.planner import plan
-
-    workload = spec.workloads[0]
-    report = plan(
-        workload.network, spec.chip, devices=int(spec.cluster.devices), global_batch=workload.global_batch,
-        sequence=workload.sequence, cluster=spec.cluster, stack=spec.stack, training=spec.training, top=1,
-    )  # fmt: skip
-    if not len(report.best):
-        return None
-    chosen = report.best[0].plan
-    print(f"no plan given, the fastest that fits: {plan_words(chosen)}", file=sys.stderr)
-    return chosen
-
-
-def plan_words(plan: Any) -> str:
-    """A plan on one line: what differs from a plain plan."""
-    from workloads.plan import Plan
-
-    plain, named = Plan().named(), plan.named()
-    always = ("tensor", "pipeline", "data", "micro_batch")
-    return ", ".join(f"{name} {value}" for name, value in named.items() if name in always or value != plain[name])
 
 
 def evaluation_plain(result: Evaluation, design: Design, steps: int | None) -> dict[str, Any]:
@@ -366,8 +265,8 @@ def evaluation_plain(result: Evaluation, design: Design, steps: int | None) -> d
         "feasible": feasible,
         "violations": {name: _finite(value) for name, value in result.violated().items()},
         "metrics": {name: _finite(result.value(name)) for name in names},
-        "units": {name: METRICS[name][0] for name in names if name in METRICS},
-        "scopes": {name: METRICS[name][1] for name in names if name in METRICS},
+        "units": {name: METRICS[name][0] for name in names},
+        "scopes": {name: METRICS[name][1] for name in names},
         "design": design_to_plain(design),
     }
     if steps is not None and feasible:
@@ -392,8 +291,12 @@ def totals(result: Evaluation, design: Design, steps: int) -> dict[str, tuple[fl
 def evaluation_text(result: Evaluation, design: Design, steps: int | None) -> str:
     """A result of one row for people; a design that cannot run says so and has no times."""
     from dse.evaluation.result import METRICS
-    from dse.report import table_text
+    from dse.inputs import plan_words
+    from dse.text_tables import table_text
     from dse.units import format_quantity
+
+    def shown_value(name: str, value: float, unit: str) -> str:
+        return f"{value:.1%}" if name in SHARES else format_quantity(value, unit)
 
     workload = design.workload
     head = [
@@ -409,8 +312,8 @@ def evaluation_text(result: Evaluation, design: Design, steps: int | None) -> st
     rows = [
         {
             "metric": name,
-            "value": format_quantity(result.value(name), METRICS[name][0]) if name in METRICS else f"{result.value(name):g}",
-            "meaning": METRICS[name][1] if name in METRICS else "",
+            "value": shown_value(name, result.value(name), METRICS[name][0]),
+            "meaning": METRICS[name][1],
         }
         for name in shown
     ]
@@ -441,28 +344,59 @@ def _capacity(design: Design) -> float:
 
 def run_pareto(options: Options) -> int:
     """Filter what a search recorded, and print or write the front of the rest."""
-    from dse.export import check_out, load_report, write_outputs
+    from dse.export import check_out, write_outputs
+    from dse.recorded import filtered, load_report
     from dse.report import nothing_fits_text
 
+    where = [_limit(text) for text in options.where]
+    objectives = None if options.objectives is None else [_metric(name) for name in options.objectives.split(",")]
     if options.to:
         check_out(options.to)
     report = load_report(options.out)
-    chosen = _filtered(report, options)
+    chosen = filtered(report, where, objectives)
     frame = chosen.to_frame()
     if options.csv:
         _write_csv(frame, Path(options.csv))
     paths = write_outputs(chosen, options.to) if options.to else {}
     if options.json:
-        _print_json({"designs": frame.to_dict(orient="records"), "paths": {k: str(v) for k, v in paths.items()}})
+        _print_json(_search_plain(chosen, paths, most=len(chosen)))
     elif len(chosen):
         print(frame.to_string(index=False, max_rows=20, max_cols=12))
     elif len(report):
-        print("no design of the front is left by --where", file=sys.stderr)
+        print(f"none of the {len(report)} designs of the front is left", file=sys.stderr)
     else:
         print(nothing_fits_text(report))
     for path in [*([options.csv] if options.csv else []), *paths.values()]:
         print(f"wrote {path}", file=sys.stderr)
     return 0 if len(chosen) else NOTHING_FITS
+
+
+_RULE = re.compile(r"\s*([\w.]+)\s*(<=|>=)\s*(\S.*)")
+
+
+def _limit(text: str) -> tuple[str, str, float]:
+    """`die_area <= 600 mm2` as metric, relation and bound in base SI."""
+    from dse.evaluation.result import METRICS
+    from dse.units import UnitError, parse
+
+    match = _RULE.fullmatch(text)
+    if not match:
+        raise ConfigError([Problem(f'"{text}"', "METRIC <= BOUND or METRIC >= BOUND, with its unit", field="--where")])
+    name = _metric(match[1], "--where")
+    try:
+        return name, match[2], parse(match[3], METRICS[name][0])
+    except UnitError as error:
+        fault = Problem(error.found, error.allowed, field=f"--where {name}", nearest=error.nearest, hint=error.hint)
+        raise ConfigError([fault]) from None
+
+
+def _metric(name: str, flag: str = "--objectives") -> str:
+    from dse.evaluation.result import METRICS
+
+    found = name.strip()
+    if found not in METRICS:
+        raise ConfigError([Problem(f'"{found}"', ", ".join(METRICS), field=flag, nearest=nearest(found, METRICS))])
+    return found
 
 
 def _write_csv(frame: Any, path: Path) -> None:
@@ -477,10 +411,10 @@ def _write_csv(frame: Any, path: Path) -> None:
 
 def run_list(options: Options) -> int:
     """A table of what can be named."""
-    from dse.report import table_text
+    from dse.lists import TABLES
+    from dse.text_tables import table_text
 
-    assert options.what in LISTS
-    plain, shown = _TABLES[options.what]()
+    plain, shown = TABLES[options.what]()
     if options.json:
         _print_json(plain)
     else:
@@ -488,144 +422,12 @@ def run_list(options: Options) -> int:
     return 0
 
 
-def _network_rows() -> tuple[Any, Any]:
-    from workloads.published import table
-
-    rows = table()
-    shown = [
-        {
-            "network": row["name"],
-            "parameters": f"{row['parameters'] / 1e9:,.3f} B",
-            "published": f"{row['published_parameters'] / 1e9:,.3f} B" if row["published_parameters"] else "n/a",
-            "layers": str(row["layers"]),
-            "hidden": str(row["hidden"]),
-            "heads": str(row["heads"]),
-            "kv heads": str(row["kv_heads"]),
-            "sequence": str(row["sequence"]),
-            "source": str(row["source"]).split(";")[0],
-        }
-        for row in rows
-    ]
-    return rows, shown
-
-
-def _chip_rows() -> tuple[Any, Any]:
-    from hw_models.devices import comparisons, names, table_rows
-
-    plain = [
-        {
-            "chip": item.chip, "quantity": item.quantity, "unit": item.unit, "model": item.model,
-            "published": item.published, "error": item.error, "kind": item.kind,
-        }
-        for name in names()
-        for item in comparisons(name)
-    ]  # fmt: skip
-    return plain, table_rows()
-
-
-def _cluster_rows() -> tuple[Any, Any]:
-    from dse.units import format_quantity
-    from hw_models.clusters import names, rows
-
-    plain = [dict(row) for name in names() for row in rows(name)]
-    shown = [
-        {
-            "cluster": row["cluster"],
-            "tier": row["tier"],
-            "size": row["size"] or "all",
-            "topology": row["topology"],
-            "bandwidth": "chip links" if float(row["bandwidth [B/s]"]) == 0
-            else format_quantity(float(row["bandwidth [B/s]"]), "B/s"),
-            "latency": format_quantity(float(row["latency [s]"]), "s"),
-            "most devices": row["max_devices"] or "any",
-            "price of a device": f"{row['usd_per_device_hour [USD/h]']} USD/h"
-            if row["usd_per_device_hour [USD/h]"] else "n/a",
-        }
-        for row in plain
-    ]  # fmt: skip
-    return plain, shown
-
-
-def _stack_rows() -> tuple[Any, Any]:
-    from hw_models.stacks import constants, names
-
-    plain = [dict(row) for name in names() for row in constants(name)]
-    shown = [
-        {
-            "stack": row["stack"], "constant": row["field"], "value": f"{row['value']} {row['unit']}".strip(),
-            "range": f"{row['low']} .. {row['high']}" if row["low"] or row["high"] else "", "source": row["source"],
-        }
-        for row in plain
-    ]  # fmt: skip
-    return plain, shown
-
-
-def _objective_rows() -> tuple[Any, Any]:
-    from dse.objectives import table
-
-    rows = table()
-    return rows, rows
-
-
-#: What each searcher is good for.
-SEARCHERS = {
-    "nsga2": "Optuna NSGA-II: generations of 50; the default",
-    "tpe": "Optuna TPE, multivariate: few evaluations of expensive spaces",
-    "qmc": "Optuna quasi-Monte Carlo: even coverage",
-    "random": "uniform without repetition",
-    "quasirandom": "scrambled Sobol points, without Optuna",
-}
-
-
-def _searcher_rows() -> tuple[Any, Any]:
-    from dse.exploration.run import SAMPLERS
-    from dse.registry import plugin_names
-
-    rows = [
-        {"searcher": name, "rows a batch": str(size), "what it does": SEARCHERS.get(name, "")}
-        for name, size in SAMPLERS.items()
-    ]
-    rows += [{"searcher": name, "rows a batch": "", "what it does": "plug-in"} for name in plugin_names("sampler")]
-    return rows, rows
-
-
-def _search_rows() -> tuple[Any, Any]:
-    from dse.config import load_search, shipped_searches
-
-    rows = []
-    for name in shipped_searches():
-        spec = load_search(name)
-        workload = spec.workloads[0]
-        rows.append(
-            {
-                "search": name,
-                "network": workload.network.name,
-                "devices": ", ".join(str(n) for n in spec.cluster.values["devices"]),
-                "objectives": ", ".join(spec.objectives),
-                "mode": spec.search.mode,
-                "budget": str(spec.search.budget),
-            }
-        )
-    return rows, rows
-
-
-_TABLES: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "networks": _network_rows,
-    "chips": _chip_rows,
-    "clusters": _cluster_rows,
-    "stacks": _stack_rows,
-    "objectives": _objective_rows,
-    "searchers": _searcher_rows,
-    "searches": _search_rows,
-}
-
-
 # The rest ---------------------------------------------------------------------------------------------------------
 
 
 def run_schema(options: Options) -> int:
     """JSON Schema on standard output."""
-    from dse.config import json_schema
+    from dse.config_schema import json_schema
 
     print(json.dumps(json_schema(options.kind), indent=2))
     return 0
@@ -641,7 +443,7 @@ def run_validate(options: Options) -> int:
         raise ConfigError([Problem("no such folder", "a folder with measurements", field="--data", file=str(data))])
     found = validate(data, sets=tuple(options.set), rows=options.rows)
     if options.json:
-        _print_json(_plain(found))
+        _print_json(found.to_plain())
     else:
         print(validation_text(found))
     return 0
@@ -650,7 +452,7 @@ def run_validate(options: Options) -> int:
 def run_bench(options: Options) -> int:
     """Rates of this machine."""
     from dse.benchmark import bench
-    from dse.report import table_text
+    from dse.text_tables import table_text
 
     found = bench(jobs=options.jobs, largest=options.largest)
     if options.json:
@@ -664,22 +466,12 @@ def run_bench(options: Options) -> int:
 
 
 def _short(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) and value < 1e4 else f"{value:,.0f}" if _number(value) else str(value)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, float):
+        return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # Shared -----------------------------------------------------------------------------------------------------------
-
-
-def _flags(options: Options) -> dict[str, str | None]:
-    """The flags that describe a design; without --cluster the one that belongs to the chip."""
-    from dse.config_flags import FLAGS
-
-    found = {name: getattr(options, name, None) for name in FLAGS}
-    return found
 
 
 def _finite(value: float) -> float | None:
@@ -688,9 +480,18 @@ def _finite(value: float) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    from dse.serialize import plain
+    """What a report holds as JSON-able data; evaluations and designs in their own exact form."""
+    from dse.evaluation.design import Design
+    from dse.results import Evaluation
+    from dse.serialize import design_to_plain
 
-    return plain(value)
+    if isinstance(value, Evaluation):
+        return evaluation_plain(value, value.design, None)
+    if isinstance(value, Design):
+        return design_to_plain(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _print_json(value: Any) -> None:

@@ -60,6 +60,7 @@ def design_of(flags: Mapping[str, str | None], changes: Sequence[str] = ()) -> D
         _put(tree, place, text)
         labels[place] = f"--set {path}"
     _add_sequence(tree)
+    _add_cluster(tree)
     tree.setdefault("workload", {})
     try:
         return read_design(tree, default_catalog())
@@ -102,6 +103,17 @@ def _add_sequence(tree: dict[str, Any]) -> None:
     name = workload["network"].text if "network" in workload else ""
     if "sequence" not in workload and name in published_networks():
         workload["sequence"] = leaf(str(default_sequence(name)))
+
+
+def _add_cluster(tree: dict[str, Any]) -> None:
+    """Without a cluster, the one that the chip is sold in."""
+    from dse.planner import default_cluster
+    from hw_models.devices import chip, names
+
+    cluster = tree.setdefault("cluster", {})
+    if "base" not in cluster:
+        name = tree.get("chip", {}).get("base", leaf("")).text
+        cluster["base"] = leaf(default_cluster(chip(name)) if name in names() else "generic-8")
 
 
 def _worth_saying(faults: list[Fault]) -> list[Fault]:

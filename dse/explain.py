@@ -13,26 +13,30 @@ from typing import Any
 
 import numpy as np
 
+from dse.elasticity import Elasticity, elasticities
 from dse.evaluation.combine import passes
-from dse.evaluation.design import Design, Rows, rows, unchecked
+from dse.evaluation.design import Design, Rows, rows
 from dse.evaluation.evaluate import evaluate as evaluate_columns
+from dse.evaluation.evaluate import evaluate_rows
 from dse.evaluation.layout import Layout, Message, crossings, lay_out
 from dse.evaluation.memory import in_flight
-from dse.evaluation.operators import OperatorPrices, price_matmuls, price_vectors
-from dse.evaluation.price import price
+from dse.evaluation.price import OperatorPrices, price, price_matmuls, price_vectors
 from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS
 from dse.evaluation.traffic import Traffic, price_traffic
 from dse.evaluation.violations import DEVICES_RULE
 from dse.results import Evaluation
+from dse.serialize import design_to_plain, plain
 from hw_models.network.collective_time import collective_time
 from hw_models.stack import ALGORITHMS
 
 __all__ = [
-    "Account", "Collective", "Comparison", "Constraint", "Elasticity", "InputDifference", "MetricPair", "Operator",
-    "Part", "PartDifference", "StageKind", "account", "comparison", "elasticities",
+    "Account", "Collective", "Comparison", "Constraint", "InputDifference", "MetricPair", "Operator", "Part",
+    "PartDifference", "StageKind", "account", "comparison", "part_differences",
 ]
 
 Limits = tuple[tuple[str, str, float], ...]
+
+_MODELS = ("design", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Operator:
 class Collective:
     """What one device communicates over one axis in a step.
 
+    kind             collectives of one call, e.g. "reduce-scatter + all-gather"
     ranks, message   size of the group and bytes of the full tensor of one call
     calls            a step and device, mean over stages
     algorithm        the cheapest the stack has ("direct" for a point-to-point transfer)
@@ -81,6 +86,7 @@ class Collective:
     """
 
     name: str
+    kind: str
     axis: str
     ranks: int
     message: float
@@ -106,23 +112,6 @@ class Constraint:
     unit: str
     satisfied: bool
     margin: float | None
-
-
-@dataclass(frozen=True)
-class Elasticity:
-    """How step time follows one parameter while the plan stays.
-
-    elasticity  ln(step time ratio) / ln(parameter ratio): percent of step time for a percent of the parameter.
-                -1: the step takes half as long with twice of it; 0: it does not matter.
-    value, stepped   the parameter now and in the step that was tried;  step_time then [s]
-    """
-
-    parameter: str
-    unit: str
-    value: float
-    stepped: float
-    step_time: float
-    elasticity: float
 
 
 @dataclass(frozen=True)
@@ -175,6 +164,16 @@ class Account:
         """A metric of the design."""
         return float(self.evaluation.value(name))
 
+    def to_plain(self) -> dict[str, Any]:
+        """The account as JSON-able data in base SI."""
+        return {
+            "feasible": self.feasible,
+            "metrics": {name: self.value(name) for name in METRICS},
+            "units": {name: unit for name, (unit, _) in METRICS.items()},
+            **{item.name: plain(getattr(self, item.name)) for item in fields(self) if item.name not in _MODELS},
+            "design": design_to_plain(self.design),
+        }
+
 
 def account(design: Design, limits: Limits = ()) -> Account:
     """The account of one design of scalars.
@@ -183,7 +182,7 @@ def account(design: Design, limits: Limits = ()) -> Account:
     """
     r = rows(design)
     layout = lay_out(r.plan, r.workload, r.training, paired=r.paired)
-    found = evaluate_columns(design, layout)
+    found = evaluate_rows(r, layout)
     if len(found) != 1:
         raise ValueError(f"design: found {len(found)} designs, allowed: one (choose a row, e.g. result.design_of(3))")
     evaluation = Evaluation(found.metrics, found.violations, found.shape, design)
@@ -246,12 +245,15 @@ def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tup
         return device
 
     busy = {(place, backward): 0.0 for place in blocks for backward in (False, True)}
-    for prices in (price_matmuls(r, blocks, layout.at_operator), price_vectors(r, blocks, layout.at_operator)):
-        for task in prices.tasks:
-            stream, streamed, work = _priced(prices, task.row, peak)
+    work = layout.work
+    macs = work.m * work.n * work.k * work.groups
+    for prices, tasks in ((price_matmuls(r, work), work.matmuls), (price_vectors(r, work), work.vectors)):
+        for task in tasks:
+            stream, streamed = _priced(prices, task.row)
+            ideal = 2.0 * _number(macs[task.row]) / peak if "array" in prices.streams else None
             launch = task.launches * _number(r.stack.kernel_launch)
             time = streamed + launch
-            utilisation = None if work is None or not time else work / time
+            utilisation = None if ideal is None or not time else ideal / time
             busy[task.place, task.backward] += time
             binding = "launch" if launch > streamed else stream
             again = task.place == "body" and not task.backward and (recompute == 2 or (recompute == 1 and task.core))
@@ -266,12 +268,11 @@ def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tup
     return tuple(kept), seconds
 
 
-def _priced(prices: OperatorPrices, row: int, peak: float) -> tuple[str, float, float | None]:
-    """Slowest stream of a priced product or pass and its seconds; seconds of its products at the arrays' peak."""
+def _priced(prices: OperatorPrices, row: int) -> tuple[str, float]:
+    """Slowest stream of a priced product or pass, and its seconds."""
     streams = {name: _number(table[row]) for name, table in prices.streams.items()}
     slowest = max(streams, key=lambda name: streams[name])
-    work = 2.0 * _number(prices.macs[row]) / peak if "array" in streams else None
-    return slowest, streams[slowest], work
+    return slowest, streams[slowest]
 
 
 def _issue(
@@ -300,7 +301,7 @@ def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, 
     calls = (
         ("block boundaries", "tensor", exchange, layout.exchange, traffic.exchange,
          share * _number(crossings(layout.blocks, plan.recompute)), value["time_tensor"]),
-        ("transfers between stages", "pipeline", ("point_to_point",), layout.transfer, traffic.transfer, share * hops, None),
+        ("stage outputs", "pipeline", ("point_to_point",), layout.transfer, traffic.transfer, share * hops, None),
         ("gradients", "data", ("reduce_scatter",) if sharded else ("all_reduce",), layout.gradients, traffic.gradients,
          1.0, max(value["time_data"] - after, 0.0)),
         ("updated weights", "data", ("all_gather",), layout.gather, traffic.gather, 1.0, _number(traffic.gather.time)),
@@ -317,7 +318,7 @@ def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, 
         crossed = [tier for tier, count_ in enumerate(by_tier) if count_ > 0]
         found.append(
             Collective(
-                name=f"{name}: {' and '.join(kind.replace('_', '-') for kind in kinds)}", axis=axis, ranks=ranks,
+                name=name, kind=" + ".join(kind.replace("_", "-") for kind in kinds), axis=axis, ranks=ranks,
                 message=message, calls=count, algorithm=ALGORITHMS[number] if number >= 0 else "direct",
                 bytes_by_tier=by_tier, tier=max(crossed, default=0), time=_number(call.time), exposed=exposed,
             )
@@ -368,11 +369,12 @@ def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits
 def _stages(r: Rows, layout: Layout, traffic: Traffic) -> tuple[StageKind, ...]:
     """Stage kinds in pipeline order with what each holds and takes."""
     stages, held = layout.stages, layout.memory.by_stage
-    one = passes(layout, price(r, layout.blocks, layout.at_operator), traffic)
+    one = passes(layout, price(r, layout.blocks, layout.work), traffic)
     body, first, last = ((_number(pair[0]), _number(pair[1])) for pair in (one.body, one.first, one.last))
     flying = [_number(count) for count in in_flight(layout.plan, stages)]
     single = bool(_number(stages.is_single))
     middle = ("high", "low")
+    kinds: list[tuple[str, int, float, float, Any, tuple[tuple[float, float], ...]]]
     kinds = [("first", 1, _number(stages.first), flying[0], held[0], (first, last) if single else (first,))]
     for kind in middle:
         count = int(_number(getattr(stages, f"{kind}_count")))
@@ -387,89 +389,6 @@ def _stages(r: Rows, layout: Layout, traffic: Traffic) -> tuple[StageKind, ...]:
         shown = "only" if single else name
         found.append(StageKind(shown, count, int(layers), in_work, forward, backward, _number(bytes_held)))
     return tuple(found)
-
-
-#: Chip fields whose neighbours are other chips, not a little more of the same.
-_STRUCTURAL = ("dataflow", "double_buffered", "arrays_per_core")
-#: Fields that double: a few more of them seldom fill a whole wave of tiles, so a small step would show nothing.
-_DOUBLED = ("array_count", "array_rows", "array_columns")
-
-
-def elasticities(
-    design: Design, *, step: float = 0.01
-) -> tuple[tuple[Elasticity, ...], tuple[str, ...], tuple[str, ...]]:
-    """Percent of step time for a percent of every chip, network and stack parameter, by one batch of columns.
-
-    e = ln(t'/t) / ln(x'/x)     t, t' step time [s] at the parameter's values x and x'
-    step   relative step; whole numbers move by the nearest whole step (at least 1), the number of arrays, their rows
-           and columns double; shares that end at 1 step down
-    Returns those with an effect, largest first; names without effect; names that are 0 now and have no percent.
-    The plan stays: a better plan for the changed hardware may gain more.
-    """
-    names, moves, zero = _moves(design, step)
-    changed = _moved(design, names, moves)
-    time = evaluate_columns(changed).column("step_time")
-    base = float(evaluate_columns(design).column("step_time")[0])
-    moved, unmoved = [], []
-    for i, (name, (unit, value, stepped)) in enumerate(zip(names, moves, strict=True)):
-        after = float(time[i])
-        if after == base:
-            unmoved.append(name)
-        else:
-            slope = math.log(after / base) / math.log(stepped / value)
-            moved.append(Elasticity(name, unit, value, stepped, after, slope))
-    return tuple(sorted(moved, key=lambda item: -abs(item.elasticity))), tuple(unmoved), tuple(zero)
-
-
-def _moves(design: Design, step: float) -> tuple[list[str], list[tuple[str, float, float]], list[str]]:
-    """Names of the parameters, (unit, value, stepped) of each, and the names of those that are 0."""
-    names, moves, zero = [], [], []
-    models = [("chip", design.chip), ("stack", design.stack)]
-    models += [(f"cluster.tiers.{i}", tier) for i, tier in enumerate(design.cluster.tiers)]
-    for prefix, model in models:
-        for item in fields(model):
-            meta = item.metadata
-            if "unit" not in meta or item.name in _STRUCTURAL or item.name == "size":
-                continue
-            value = float(getattr(model, item.name))
-            name = f"{prefix}.{item.name}"
-            if value == 0:
-                zero.append(name)
-                continue
-            names.append(name)
-            moves.append((meta["unit"], value, _stepped(item.name, value, meta, step)))
-    return names, moves, zero
-
-
-def _stepped(name: str, value: float, meta: Mapping[str, Any], step: float) -> float:
-    if name in _DOUBLED:
-        return 2.0 * value
-    if meta.get("whole"):
-        return value + max(1.0, round(step * value))
-    high = meta.get("high")
-    return value * (1.0 - step) if high is not None and value * (1.0 + step) > high else value * (1.0 + step)
-
-
-def _moved(design: Design, names: list[str], moves: list[tuple[str, float, float]]) -> Design:
-    """The design as columns: row i has parameter i stepped and all others as they are."""
-    columns: dict[str, dict[str, np.ndarray]] = {}
-    for i, (name, (_, value, stepped)) in enumerate(zip(names, moves, strict=True)):
-        prefix, _, item = name.rpartition(".")
-        column = np.full(len(names), value)
-        column[i] = stepped
-        columns.setdefault(prefix, {})[item] = column
-    tiers = tuple(
-        unchecked(tier, columns.get(f"cluster.tiers.{i}", {})) for i, tier in enumerate(design.cluster.tiers)
-    )
-    return Design(
-        chip=unchecked(design.chip, columns.get("chip", {})),
-        cluster=unchecked(design.cluster, {"tiers": tiers}),
-        plan=design.plan,
-        workload=design.workload,
-        stack=unchecked(design.stack, columns.get("stack", {})),
-        training=design.training,
-        technology=design.constants,
-    )
 
 
 @dataclass(frozen=True)
@@ -520,6 +439,11 @@ class Comparison:
     time: tuple[PartDifference, ...]
     energy: tuple[PartDifference, ...]
     same_work: bool
+
+    def to_plain(self) -> dict[str, Any]:
+        """The comparison as JSON-able data in base SI."""
+        found = {item.name: plain(getattr(self, item.name)) for item in fields(self) if item.name not in ("a", "b")}
+        return found | {"a": design_to_plain(self.a.design), "b": design_to_plain(self.b.design)}
 
 
 def comparison(a: Design, b: Design) -> Comparison:

@@ -6,16 +6,16 @@ Each reader yields one `Case` a row, predicted by the product's own functions or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dse.api import replace
 from dse.evaluation.design import Design, rows
 from dse.evaluation.memory import in_flight, saved_bytes
-from dse.evaluation.operators import price_matmuls
+from dse.evaluation.price import price_matmuls
 from dse.evaluation.stages import blocks_by_place, stages
+from dse.evaluation.work import work
 from dse.measured_runs import DEVICES, Case, Row, chip_of, cluster_of
 from hw_models.cluster import Cluster, Tier
 from hw_models.compute.systolic import array_cycles
@@ -96,7 +96,8 @@ def gemm_seconds(row: Row) -> float:
         Training(precision=row["dtype"], gradient_bytes=2),  # type: ignore[arg-type]
     )  # fmt: skip
     body = {"body": network.blocks(1)[1]}
-    priced = price_matmuls(rows(design), body, {"tensor": np.ones(1), "micro_batch": np.ones(1)})
+    once = {name: np.ones(1) for name in ("tensor", "micro_batch", "sequence_parallel")}
+    priced = price_matmuls(rows(design), work(body, design.training, once, paired=True))
     return float(priced.time[0].reshape(-1)[0])
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from dse.api import replace
 from dse.evaluation.design import Design
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster

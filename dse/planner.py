@@ -164,10 +164,10 @@ def plan(
     sequence: int | None = None,
     cluster: str | Cluster | None = None,
     stack: str | Stack = "generic",
-    training: Training = Training(),
+    training: Training = Training(),  # noqa: B008 - frozen
     tokens: float | None = None,
     top: int = 10,
-    plan_space: PlanSpace = PlanSpace(),
+    plan_space: PlanSpace = PlanSpace(),  # noqa: B008 - frozen
 ) -> PlanReport:
     """The best parallel plans of a network on a number of chips, out of all of them.
 
@@ -262,21 +262,15 @@ def _report(
     best = _evaluations(scene, table, fastest)
     reference = best[0] if best else None
 
-    def candidates(index: np.ndarray, found: list[Evaluation]) -> tuple[Candidate, ...]:
-        assert reference is not None or not found
-        return tuple(
-            Candidate(
-                item.design.plan, item, part_differences(reference, item, TIME_PARTS) if item is not reference else (),
-                int(np.count_nonzero(times[fits] == times[i])) - 1,
-                None if length is None else _run(item, length),
-            )
-            for i, item in zip(index, found, strict=True)
-        )  # fmt: skip
+    def candidate(number: int, found: Evaluation) -> Candidate:
+        behind = () if reference is None or found is reference else part_differences(reference, found, TIME_PARTS)
+        ties = int(np.count_nonzero(times[fits] == times[number])) - 1
+        return Candidate(found.design.plan, found, behind, ties, None if length is None else _run(found, length))
 
-    misses = tuple(
-        NearMiss(item.design.plan, item, _lacks(item), None if math.isinf(best_time) else 1 - float(times[i]) / best_time)
-        for i, item in zip(near, _evaluations(scene, table, near), strict=True)
-    )
+    def miss(number: int, found: Evaluation) -> NearMiss:
+        gain = None if reference is None else 1.0 - float(times[number]) / best_time
+        return NearMiss(found.design.plan, found, _lacks(found), gain)
+
     devices, overhead = int(scene.cluster.devices), float(scene.cluster.overhead_power)
     price = float(scene.cluster.usd_per_device_hour)
     return PlanReport(
@@ -288,9 +282,9 @@ def _report(
         evaluated=len(table),
         feasible=len(fits),
         failures=failures,
-        best=candidates(fastest, best),
-        alternatives=candidates(others, _evaluations(scene, table, others)),
-        misses=misses,
+        best=tuple(map(candidate, fastest, best)),
+        alternatives=tuple(map(candidate, others, _evaluations(scene, table, others))),
+        misses=tuple(map(miss, near, _evaluations(scene, table, near))),
         tokens=length,
         power=devices * reference.value("average_power") if reference is not None else None,
         overhead=devices * overhead if overhead else None,

@@ -25,7 +25,7 @@ class Evaluation(Result):
     def explain(self, row: int = 0) -> str:
         """A readable account of one design: where time, energy and memory go, what binds, what would help."""
         from dse.explain import account
-        from dse.report import account_text
+        from dse.report_design import account_text
 
         return account_text(account(self.design_of(row)))
 

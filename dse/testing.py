@@ -131,7 +131,8 @@ def check_searcher(make: Callable[[Space], Searcher], *, space: Space | None = N
         inside = (rows >= 0) & (rows < np.asarray(chosen.shape))
         _claim("choice numbers lie inside the space", bool(np.all(inside)), rows)
         keys = [tuple(row) for row in rows.tolist()]
-        _claim("no row is asked twice", len(set(keys)) == len(keys) and not asked & set(keys), sorted(asked & set(keys)))
+        repeated = sorted(asked & set(keys))
+        _claim("no row is asked twice", len(set(keys)) == len(keys) and not repeated, repeated)
         asked |= set(keys)
         values, violations = _answers(rows)
         first.tell(rows, values, violations)

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.api import replace
 from dse.errors import ConfigError, Problem
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
@@ -303,7 +302,8 @@ def score_of(name: str, cases: list[Case]) -> Score:
     if not scored:
         return Score(name, len(cases))
     errors = [compare(case).error_percent for case in scored]
-    return replace(Score(name, len(cases), len(scored), floor_percent=floor_percent(cases)), **statistics(errors))
+    found: dict[str, Any] = statistics(errors)
+    return Score(name, len(cases), len(scored), floor_percent=floor_percent(cases), **found)
 
 
 def statistics(errors: Sequence[float]) -> dict[str, float]:

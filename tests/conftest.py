@@ -12,8 +12,16 @@ from workloads.transformer import DecoderTransformer
 def small_network(**changes: Any) -> DecoderTransformer:
     """A decoder small enough that everything about it can be written down."""
     sizes: dict[str, Any] = {
-        "layers": 4, "hidden": 32, "heads": 4, "ffn": 128, "vocabulary": 64, "positions": "rotary", "tied": False,
-        "biases": "none", "norm": "rmsnorm", "dropout": False,
+        "layers": 4,
+        "hidden": 32,
+        "heads": 4,
+        "ffn": 128,
+        "vocabulary": 64,
+        "positions": "rotary",
+        "tied": False,
+        "biases": "none",
+        "norm": "rmsnorm",
+        "dropout": False,
     }
     return DecoderTransformer("small", **{**sizes, **changes})
 

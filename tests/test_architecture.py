@@ -6,7 +6,7 @@ import ast
 import importlib
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,13 +21,14 @@ ALLOWED = {
     "workloads.importers": {"numpy", "*"},
     "hw_models": {"numpy", "scipy"},
     "dse.evaluation": {"numpy", "workloads", "hw_models"},
-    "dse.exploration": {"numpy", "workloads", "hw_models", "dse.evaluation", "dse.atomic"},
+    "dse.exploration": {"numpy", "scipy", "workloads", "hw_models", "dse.evaluation", "dse.atomic"},
     "dse": {"numpy", "scipy", "workloads", "hw_models", "dse"},
 }
 #: Packages that few files may import, and whether only inside a function.
 RESERVED = {
     "yaml": (("dse/config",), False),
     "pydantic": (("dse/config", "dse/schema"), False),
+    "pydantic_core": (("dse/config", "dse/schema"), False),
     "optuna": (("dse/exploration/optuna_searcher.py",), False),
     "matplotlib": (("dse/plots.py",), True),
     "pandas": (("dse/",), True),
@@ -59,7 +60,7 @@ def files() -> list[Path]:
     return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -78,13 +79,15 @@ def is_package(name: str) -> bool:
     return (ROOT.joinpath(*name.split(".")) / "__init__.py").is_file()
 
 
-@lru_cache(maxsize=None)
+@cache
 def imports(path: Path) -> tuple[Import, ...]:
     found = []
 
     def walk(node: ast.AST, lazy: bool) -> None:
         for child in ast.iter_child_nodes(node):
-            inside = lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or _typing_only(child)
+            inside = (
+                lazy or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or _typing_only(child)
+            )
             if isinstance(child, ast.Import):
                 found.extend(Import(path, child.lineno, alias.name, "", lazy) for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
@@ -213,12 +216,12 @@ def test_every_folder_of_modules_is_a_package() -> None:
 
 @pytest.mark.parametrize("package", sorted(module_name(p) for p in files() if p.name == "__init__.py"))
 def test_all_lists_exactly_the_public_names_of_a_package(package: str) -> None:
-    """`__all__` names what exists, once each, sorted or not, and forgets nothing that the `__init__` imports or defines."""
+    """It names what exists, once each, and forgets nothing that the `__init__` defines or takes from its package."""
     path = file_of(package)
     module = importlib.import_module(package)
     bound = {name for name in defined(path) if not name.startswith("_")}
-    bound |= {item.name for item in imports(path) if item.name and not item.lazy and item.module.split(".")[0] in PACKAGES}
-    if not bound:
+    bound |= {item.name for item in imports(path) if item.name and not item.lazy and item.module.startswith(package)}
+    if not bound and "__getattr__" not in defined(path):  # names that are imported when they are first used
         assert not getattr(module, "__all__", ())
         return
     listed = list(getattr(module, "__all__", ()))
@@ -233,7 +236,9 @@ def test_modules_list_only_names_that_exist() -> None:
     wrong = []
     for path in files():
         for node in tree(path).body:
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            if isinstance(node, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+            ):
                 if not isinstance(node.value, (ast.List, ast.Tuple)):
                     continue
                 listed = [leaf.value for leaf in node.value.elts if isinstance(leaf, ast.Constant)]
@@ -255,7 +260,7 @@ def test_no_file_is_too_long() -> None:
 
 
 def physics_numbers(node: ast.AST) -> list[float]:
-    """Numbers of a module-level value that could be physics: fractions and large ones; small whole numbers are structure."""
+    """Numbers of a module-level value that could be physics: fractions and large ones, not small whole numbers."""
     return [
         leaf.value
         for leaf in ast.walk(node)

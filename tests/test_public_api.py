@@ -76,7 +76,7 @@ def test_presets_make_models() -> None:
 
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(AttributeError, match="h100_sxm"):
-        dse.chips.h100_smx
+        _ = dse.chips.h100_smx
     with pytest.raises(KeyError, match="gpt3-175b"):
         dse.networks["gpt3-175"]
     assert not hasattr(dse.chips, "nothing_like_this")
@@ -131,7 +131,8 @@ def test_every_collective_keeps_the_contract(name: str) -> None:
 def test_every_topology_keeps_the_contract(topology: str) -> None:
     def all_reduce(ranks: Any, message: Any, bandwidth: Any, *, latency: Any) -> Any:
         cluster = dse.Cluster(devices=ranks, tiers=(dse.Tier(ranks, topology, bandwidth, latency),))
-        return collective_time(cluster, dse.Chip(), dse.Stack(), "all_reduce", size=ranks, stride=1, message=message).time
+        chip, stack = dse.Chip(), dse.Stack()
+        return collective_time(cluster, chip, stack, "all_reduce", size=ranks, stride=1, message=message).time
 
     testing.check_link(all_reduce)
 

@@ -7,29 +7,48 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pipeline_simulator import ORDERS, Pipeline, most_held, run
 
 from dse.evaluation.schedule import StageTimes, pipeline_time
 from dse.evaluation.stages import Stages
-from pipeline_simulator import ORDERS, Pipeline, most_held, run
 
 PLANS = 500
 
 
-def even(stages: int, micro_batches: int, *, chunks: int = 1, forward: float = 1.0, backward: float = 2.0,
-         transfer: float = 0.0, gpipe: bool = False, overlaps: bool = True) -> float:
+def even(
+    stages: int,
+    micro_batches: int,
+    *,
+    chunks: int = 1,
+    forward: float = 1.0,
+    backward: float = 2.0,
+    transfer: float = 0.0,
+    gpipe: bool = False,
+    overlaps: bool = True,
+) -> float:
     """Closed form for equal stages."""
     one = np.ones(1)
     layout = Stages(
-        first=one, high=2 * one, low=one, last=one * (stages > 1), high_count=0 * one,
-        low_count=np.maximum(stages - 2.0, 0.0) * one, is_single=one * (stages == 1), has_last=one * (stages > 1),
+        first=one,
+        high=2 * one,
+        low=one,
+        last=one * (stages > 1),
+        high_count=0 * one,
+        low_count=np.maximum(stages - 2.0, 0.0) * one,
+        is_single=one * (stages == 1),
+        has_last=one * (stages > 1),
         micro_batches=micro_batches * one,
     )
     pair = (forward * one, backward * one)
     last = (pair[0] * layout.has_last, pair[1] * layout.has_last)
     return float(
         pipeline_time(
-            StageTimes(first=pair, high=(2 * pair[0], 2 * pair[1]), low=pair, last=last), layout,
-            pipeline=stages * one, interleave=chunks * one, is_gpipe=np.array([gpipe]), transfer=transfer * one,
+            StageTimes(first=pair, high=(2 * pair[0], 2 * pair[1]), low=pair, last=last),
+            layout,
+            pipeline=stages * one,
+            interleave=chunks * one,
+            is_gpipe=np.array([gpipe]),
+            transfer=transfer * one,
             overlaps=one * overlaps,
         )[0]
     )
@@ -131,8 +150,15 @@ def closed_form(cases: list[Case], schedule: str, *, blocking: bool) -> np.ndarr
     first, last = column(lambda c: c.layers[0]), column(lambda c: c.layers[-1])
     high_count, one = np.maximum(extra - 1.0, 0.0), np.ones(len(cases))
     layout = Stages(
-        first=first, high=low + 1.0, low=low, last=last, high_count=high_count, low_count=stages - 2.0 - high_count,
-        is_single=0.0 * one, has_last=one, micro_batches=column(lambda c: c.micro_batches),
+        first=first,
+        high=low + 1.0,
+        low=low,
+        last=last,
+        high_count=high_count,
+        low_count=stages - 2.0 - high_count,
+        is_single=0.0 * one,
+        has_last=one,
+        micro_batches=column(lambda c: c.micro_batches),
     )
     body = [column(lambda c, i=i: c.body[i]) for i in (0, 1)]
     embedding = [column(lambda c, i=i: c.embedding[i]) for i in (0, 1)]
@@ -145,8 +171,12 @@ def closed_form(cases: list[Case], schedule: str, *, blocking: bool) -> np.ndarr
     )
     return np.asarray(
         pipeline_time(
-            times, layout, pipeline=stages, interleave=column(lambda c: c.chunks),
-            is_gpipe=np.full(len(cases), schedule == "gpipe"), transfer=column(lambda c: c.transfer),
+            times,
+            layout,
+            pipeline=stages,
+            interleave=column(lambda c: c.chunks),
+            is_gpipe=np.full(len(cases), schedule == "gpipe"),
+            transfer=column(lambda c: c.transfer),
             overlaps=one * (not blocking),
         )
     )

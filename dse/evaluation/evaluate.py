@@ -15,21 +15,21 @@ from dse.evaluation.traffic import price_traffic
 from dse.evaluation.violations import DEVICES_RULE, device_violation
 from hw_models.physical.area import die_area
 from hw_models.physical.power import static_power, tdp
-from workloads.plan import RECOMPUTE
-from workloads.training import hardware_flops, model_flops
 
 
-def evaluate(design: Design, layout: Layout | None = None) -> Result:
+def evaluate(design: Design) -> Result:
     """Metrics and violations of one design or of columns of them.
 
     Operators and collectives are priced once for every distinct situation, gathered to the plans that share
     it, and combined by column arithmetic; a design gives the same bits alone or in any batch.
-    layout   the design's plans laid out before, for a sweep that meets them with many chips
     """
     r = rows(design)
-    if layout is None:
-        layout = lay_out(r.plan, r.workload, r.training, paired=r.paired)
-    priced = price(r, layout.blocks, layout.at_operator)
+    return evaluate_rows(r, lay_out(r.plan, r.workload, r.training, paired=r.paired))
+
+
+def evaluate_rows(r: Rows, layout: Layout) -> Result:
+    """The evaluation of hardware rows with plans that were laid out before (a sweep meets them with many chips)."""
+    priced = price(r, layout.blocks, layout.work)
     traffic = price_traffic(r, layout)
     step = combine(r, layout, priced, traffic)
     metrics = _metrics(r, layout, step)
@@ -51,14 +51,13 @@ def _metrics(r: Rows, layout: Layout, step: Step) -> dict[str, Any]:
     static = static_power(r.chip, r.technology) * devices * step.time
     energy = step.compute_energy + step.communication_energy + static
     throughput = tokens / step.time
-    hardware = np.array([float(hardware_flops(workload, kind)) for kind in RECOMPUTE])
     reserve = r.stack.memory_reserve + r.stack.fragmentation * held.total
     return {
         "step_time": step.time,
         "throughput": throughput,
         "samples_per_second": float(workload.global_batch) / step.time,
-        "mfu": float(model_flops(workload)) / (chip_peak * step.time),
-        "hfu": hardware[layout.plan.recompute.astype(np.int64)] / (chip_peak * step.time),
+        "mfu": layout.model_flops / (chip_peak * step.time),
+        "hfu": layout.hardware_flops / (chip_peak * step.time),
         "energy_per_step": energy,
         "energy_per_token": energy / tokens,
         "average_power": energy / step.time / devices,

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import unchecked
 from dse.evaluation.memory import Memory, memory
 from dse.evaluation.situations import Situations, situations
 from dse.evaluation.stages import Stages, blocks_by_place, stages, strides
 from dse.evaluation.violations import plan_violations
+from dse.evaluation.work import Work, work
 from workloads.network import Workload
 from workloads.operators import Block
-from workloads.plan import Plan
+from workloads.plan import RECOMPUTE, Plan
 from workloads.precision import Training
+from workloads.training import hardware_flops, model_flops
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,11 @@ class Layout:
     blocks        the network's block classes by place
     passes        situations of a block's pass: tensor, stride of its ranks, micro-batch, sequence parallelism, recompute
     at_pass       the plan columns of those situations
-    operators     distinct (tensor, micro-batch, sequence parallelism) among them, and their columns
+    operators     distinct (tensor, micro-batch, sequence parallelism) among them, their columns, and what is done in each
     transfers     situations of a transfer to the next stage
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
     sent          bytes a device sends in a step by parallel axis
+    model_flops, hardware_flops   FLOP of a step, without and with what each plan recomputes
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class Layout:
     at_pass: dict[str, Any]
     operators: Situations
     at_operator: dict[str, Any]
+    work: Work
     exchange: Message
     transfers: Situations
     transfer: Message
@@ -61,6 +64,8 @@ class Layout:
     gather: Message
     tied: Message
     sent: dict[str, Any]
+    model_flops: float
+    hardware_flops: Any
     paired: bool
 
 
@@ -81,6 +86,7 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
     at_pass = {name: passes.pick(column) for name, column in zip(names, per_pass, strict=True)}
     wanted = ("tensor", "micro_batch", "sequence_parallel")
     operators = situations(*(at_pass[name] for name in wanted), paired=paired)
+    at_operator = {name: operators.pick(at_pass[name]) for name in wanted}
 
     transfers = situations(plan.pipeline, stride["pipeline"], plan.micro_batch, sharing, paired=paired)
     hop = transfers.pick(plan.micro_batch * boundary / sharing)
@@ -104,7 +110,8 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
         passes=passes,
         at_pass=at_pass,
         operators=operators,
-        at_operator={name: operators.pick(at_pass[name]) for name in wanted},
+        at_operator=at_operator,
+        work=work(blocks, training, at_operator, paired=paired),
         exchange=Message(at_pass["tensor"], at_pass["stride"], at_pass["micro_batch"] * boundary),
         transfers=transfers,
         transfer=Message(transfers.pick(plan.pipeline), transfers.pick(stride["pipeline"]), hop),
@@ -119,6 +126,10 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
             pick(copies), pick(stride["pipeline"] * np.maximum(plan.pipeline - 1.0, 1.0)), pick(tied_bytes)
         ),
         sent=_sent(plan, blocks, found, boundary, sharing, gradient_bytes * (2.0 - sharded) + gathered),
+        model_flops=float(model_flops(workload)),
+        hardware_flops=np.array([float(hardware_flops(workload, kind)) for kind in RECOMPUTE])[
+            plan.recompute.astype(np.int64)
+        ],
         paired=paired,
     )
 
@@ -141,7 +152,3 @@ def _sent(plan: Plan, blocks: dict[str, Block], found: Stages, boundary: float, 
         "communication_data": (plan.data - 1.0) / plan.data * reduced,
     }
 
-
-def columns(plan: Plan) -> Plan:
-    """A plan whose fields are float columns of at least one element."""
-    return unchecked(plan, {name: np.atleast_1d(np.asarray(getattr(plan, name), dtype=float)) for name in Plan.names()})

@@ -1,21 +1,41 @@
-"""Block prices: what one pass of a block costs in time and energy, by phase, in every situation.
+"""Prices of operators and of passes of a block: seconds and joules in every situation.
 
-The time of a block is the sum of its kernels' (one device stream), paced by the host that issues them.
+An operator takes as long as its slowest stream: arrays, shared SRAM, HBM or vector lanes. The time of a
+block is the sum of its kernels' with their launches (one device stream), paced by the host that issues them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from dse.evaluation.design import Rows
-from dse.evaluation.operators import OperatorPrices, Task, price_matmuls, price_vectors
+from dse.evaluation.work import CORE, PLACES, Work, row_sum
+from hw_models.compute import matmul_time
+from hw_models.compute.vector import vector_time
+from hw_models.memory.tiling import stream_traffic, traffic
 from hw_models.physical.energy import work_energy
 from workloads.operators import Block
 
-PLACES = ("first", "body", "last")
+#: Bytes of an accumulator on chip: products of every precision are summed in fp32.
+ACCUMULATOR_BYTES = 4
+
+
+@dataclass(frozen=True)
+class OperatorPrices:
+    """Prices of the rows of a `Work` table, (O, S) or (O, H, S).
+
+    time       seconds of the slowest stream, without launch
+    streams    seconds each stream alone would take
+    sram, hbm  bytes from and to shared SRAM and HBM
+    """
+
+    time: np.ndarray
+    streams: dict[str, np.ndarray]
+    sram: np.ndarray
+    hbm: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -34,55 +54,70 @@ class Priced:
     core_energy: np.ndarray
 
 
-def price(rows: Rows, blocks: dict[str, Block], fields: dict[str, np.ndarray]) -> Priced:
-    """Time and energy of every block in the situations `fields` (tensor, micro_batch, sequence_parallel)."""
-    parts = (price_matmuls(rows, blocks, fields), price_vectors(rows, blocks, fields))
-    host = rows.stack.host_time_per_kernel
-    forward, backward, forward_energy, backward_energy = {}, {}, {}, {}
-    for place in PLACES:
-        issue = host * blocks[place].kernels
-        ahead, back = _in_block(place, backward=False), _in_block(place, backward=True)
-        forward[place] = np.maximum(_time(rows, parts, ahead), issue)
-        backward[place] = np.maximum(_time(rows, parts, back), 2.0 * issue)
-        forward_energy[place] = _energy(rows, parts, ahead)
-        backward_energy[place] = _energy(rows, parts, back)
-    return Priced(
-        forward=forward,
-        backward=backward,
-        core=_time(rows, parts, _core_forward),
-        forward_energy=forward_energy,
-        backward_energy=backward_energy,
-        core_energy=_energy(rows, parts, _core_forward),
+def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
+    """Time and traffic of the matrix products.
+
+    A fused attention kernel keeps scores on chip in every phase (Dao et al. 2022, arXiv 2205.14135, section 3.1).
+    """
+    chip, stack = rows.chip, rows.stack
+    sizes = (work.m, work.n, work.k, work.groups)
+    operand = rows.training.operand_bytes
+    hbm = traffic(
+        *sizes, capacity=chip.shared_sram, operand_bytes=operand,
+        output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
     )
+    sram = stream_traffic(
+        *sizes, local_capacity=chip.local_sram,
+        array_outputs=chip.arrays_per_core * chip.array_rows * chip.array_columns,
+        operand_bytes=operand, output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
+    )
+    for row, kept in work.kept.items():
+        hbm[row] -= kept
+        sram[row] -= kept
+    streams = {
+        "array": matmul_time(chip, *sizes, precision=rows.training.precision) / stack.matmul_efficiency,
+        "sram": sram / chip.shared_sram_bandwidth,
+        "hbm": hbm / (chip.hbm_bandwidth * stack.memory_efficiency),
+    }
+    time = np.maximum(np.maximum(streams["array"], streams["sram"]), streams["hbm"])
+    return OperatorPrices(time, streams, sram, hbm)
 
 
-Parts = tuple[OperatorPrices, OperatorPrices]
-Wanted = Callable[[Task], bool]
+def price_vectors(rows: Rows, work: Work) -> OperatorPrices:
+    """Time and traffic of the element-wise passes: the slower of HBM and vector lanes."""
+    chip, stack = rows.chip, rows.stack
+    streams = {
+        "vector": vector_time(chip, work.operations),
+        "hbm": work.moved / (chip.hbm_bandwidth * stack.memory_efficiency),
+    }
+    return OperatorPrices(np.maximum(streams["vector"], streams["hbm"]), streams, work.moved, work.moved)
 
 
-def _in_block(place: str, *, backward: bool) -> Wanted:
-    return lambda task: task.place == place and task.backward == backward
+def price(rows: Rows, blocks: dict[str, Block], work: Work) -> Priced:
+    """Time and energy of every block's passes."""
+    matmuls, vectors = price_matmuls(rows, work), price_vectors(rows, work)
+    host = rows.stack.host_time_per_kernel
 
+    def time(selection: tuple[str, str]) -> Any:
+        products, passes = work.members[selection]
+        busy = row_sum(matmuls.time, products) + row_sum(vectors.time, passes)
+        return busy + work.launches[selection] * rows.stack.kernel_launch
 
-def _core_forward(task: Task) -> bool:
-    return task.core and not task.backward
+    def energy(selection: tuple[str, str]) -> Any:
+        products, _ = work.members[selection]
+        moved = work.vector_moved[selection]
+        return work_energy(
+            rows.chip, rows.technology, precision=rows.training.precision, operand_bytes=rows.training.operand_bytes,
+            macs=work.macs[selection], vector_operations=work.vector[selection],
+            sram_bytes=row_sum(matmuls.sram, products) + moved, hbm_bytes=row_sum(matmuls.hbm, products) + moved,
+        )
 
-
-def _time(rows: Rows, parts: Parts, wanted: Wanted) -> Any:
-    """Seconds of the wanted tasks one after the other on the device stream, with their launches."""
-    matmuls, vectors = parts
-    kernels = matmuls.launches(wanted) + vectors.launches(wanted)
-    busy = matmuls.total(matmuls.time, wanted) + vectors.total(vectors.time, wanted)
-    return busy + kernels * rows.stack.kernel_launch
-
-
-def _energy(rows: Rows, parts: Parts, wanted: Wanted) -> Any:
-    """Dynamic joules of the wanted tasks: counts x energy per count."""
-    matmuls, vectors = parts
-    return work_energy(
-        rows.chip, rows.technology, precision=rows.training.precision, operand_bytes=rows.training.operand_bytes,
-        macs=matmuls.total(matmuls.macs, wanted),
-        vector_operations=vectors.total(vectors.vector, wanted),
-        sram_bytes=matmuls.total(matmuls.sram, wanted) + vectors.total(vectors.sram, wanted),
-        hbm_bytes=matmuls.total(matmuls.hbm, wanted) + vectors.total(vectors.hbm, wanted),
+    issue = {place: host * blocks[place].kernels for place in PLACES}
+    return Priced(
+        forward={place: np.maximum(time((place, "forward")), issue[place]) for place in PLACES},
+        backward={place: np.maximum(time((place, "backward")), 2.0 * issue[place]) for place in PLACES},
+        core=time(CORE),
+        forward_energy={place: energy((place, "forward")) for place in PLACES},
+        backward_energy={place: energy((place, "backward")) for place in PLACES},
+        core_energy=energy(CORE),
     )

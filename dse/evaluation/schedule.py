@@ -53,12 +53,21 @@ def pipeline_time(times: StageTimes, stages: Stages, *, pipeline: Any, interleav
     total = x_first + after_first
     hops = 2.0 * transfer
     period = slowest(x_first + one_end, x_high + both_ends, x_low + both_ends, x_last + one_end)
+    # stages whose in-flight limit p - s is below m; within a run of equal stages the ratio is monotone, so the
+    # run's far end (or the last stage before the limit stops binding) decides
+    after_low = stages.low_count + 1.0
+    high_in = np.clip(m - 1.0 - after_low, 0.0, stages.high_count)
+    low_in = np.clip(m - 2.0, 0.0, stages.low_count)
     limited = np.maximum(
+        np.where(pipeline < m, (total + (pipeline - 1.0) * hops) / pipeline, 0.0),
         np.maximum(
-            (total + (pipeline - 1.0) * hops) / np.minimum(pipeline, m),
-            (after_first + np.maximum(pipeline - 2.0, 0.0) * hops) / np.maximum(np.minimum(pipeline - 1.0, m), 1.0),
+            np.where(
+                after_low < m,
+                (low_and_last + high_in * x_high + (stages.low_count + high_in) * hops) / (after_low + high_in),
+                0.0,
+            ),
+            (low_in * (x_low + hops) + x_last * stages.has_last) / (low_in + 1.0),
         ),
-        (low_and_last + stages.low_count * hops) / np.minimum(stages.low_count + 1.0, m),
     )
     by_phase = slowest(times.first[0], times.high[0], times.low[0], times.last[0]) + slowest(
         times.first[1], times.high[1], times.low[1], times.last[1]

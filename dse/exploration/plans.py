@@ -81,9 +81,9 @@ class PlanTable:
         """Plans as rows of whole numbers (k, fields)."""
         return np.stack([self.columns[name][index].astype(np.int64) for name in Plan.names()], axis=-1)
 
-    def select(self, mask: np.ndarray) -> "PlanTable":
-        """The plans where `mask` holds."""
-        return PlanTable({name: column[mask] for name, column in self.columns.items()})
+    def select(self, which: np.ndarray) -> "PlanTable":
+        """The plans of a mask or of row numbers."""
+        return PlanTable({name: column[which] for name, column in self.columns.items()})
 
 
 def plan_of(columns: Mapping[str, np.ndarray]) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from dse.evaluation.memory import memory
 from dse.evaluation.stages import blocks_by_place, stages
 from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
-from dse.exploration.sweep import Goals, sweep
+from dse.exploration.sweep import Goals, Layouts, Piece, sweep
 from dse.exploration.variables import Integers, Objective, Outcome, Space, Variable
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
@@ -31,6 +31,8 @@ from workloads.network import Workload
 from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Training
 
+#: Chunks of plans whose layouts a process keeps (about 5 MB each).
+KEPT_LAYOUTS = 40
 #: Plans looked at on a chip that breaks a limit of its own (area, TDP): enough for a nearest miss.
 GLANCE = 512
 
@@ -105,7 +107,9 @@ def hardware_groups(space: Space, rows: Integers, scene: Scene) -> list[Hardware
     found = []
     for key, members in keys.items():
         index = np.array(members)
-        fixed = dict(zip(structural, key, strict=True))
+        # plain texts and numbers: a numpy text would be taken for a number
+        plain_key = [value.item() if isinstance(value, np.generic) else value for value in key]
+        fixed = dict(zip(structural, plain_key, strict=True))
         chosen = {name: fixed.get(name, column[index]) for name, column in values.items()}
         chip = _with(scene.chip, chosen, "chip.")
         cluster = _cluster(scene.cluster, chosen)
@@ -210,38 +214,75 @@ def _plain(model: Any) -> Any:
     return model.tolist() if isinstance(model, (np.ndarray, np.generic)) else model
 
 
+@dataclass(frozen=True)
+class Plans:
+    """All plans on a number of devices, those that need less memory first.
+
+    table   plans in order of the smallest capacity of the space that holds them
+    edges   plans that fit the capacities in `rooms`, smallest first (numbers of plans)
+    rooms   bytes that plans may need on each capacity
+    layouts of chunks of the table that were met before
+    """
+
+    table: PlanTable
+    edges: np.ndarray
+    rooms: np.ndarray
+    layouts: Layouts = field(default_factory=lambda: Layouts(KEPT_LAYOUTS))
+
+    def fitting(self, room: float) -> int:
+        """How many plans of the table fit `room` bytes, rounded up to the next capacity of the space."""
+        at = int(np.searchsorted(self.rooms, room * (1.0 - 1e-12)))
+        return int(self.edges[at]) if at < len(self.edges) else len(self.table)
+
+
 class NestedProblem(_Common):
     """A row is a chip and a cluster; its answer is the exact front over every plan."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._tables: dict[int, tuple[PlanTable, np.ndarray]] = {}
+        self._plans: dict[int, Plans] = {}
 
     @property
     def designs(self) -> int:
         """Chips times plans."""
-        total = 0
-        for devices in self._devices():
-            total += len(self.plans(devices)[0])
+        total = sum(len(self.plans(devices).table) for devices in self._devices())
         return self.space.size // max(len(self._devices()), 1) * total
 
     def _devices(self) -> list[int]:
+        return [int(value) for value in self._values("cluster.devices", self.scene.cluster.devices)]
+
+    def _values(self, name: str, fixed: Any) -> tuple[Any, ...]:
         for variable in self.space.variables:
-            if variable.name == "cluster.devices":
-                return [int(value) for value in variable.values]
-        return [int(np.max(self.scene.cluster.devices))]
+            if variable.name == name:
+                return variable.values
+        return (fixed,)
+
+    def _room(self, capacity: Any) -> Any:
+        """Bytes a plan may need on a chip: what reserve and fragmentation leave, with a hair of slack
+        (the exact comparison is the evaluation's)."""
+        stack = self.scene.stack
+        return (capacity - stack.memory_reserve) / (1.0 + stack.fragmentation) * (1.0 + 1e-9)
 
     def prepare(self) -> None:
         """Enumerate the plans of every device count now, for processes to inherit."""
         for devices in self._devices():
             self.plans(devices)
 
-    def plans(self, devices: int) -> tuple[PlanTable, np.ndarray]:
-        """All plans on `devices` devices and the bytes each needs (no chip enters)."""
-        if devices not in self._tables:
+    def plans(self, devices: int) -> Plans:
+        """All plans on `devices` devices; which of them fit a chip is known before anything is priced."""
+        if devices not in self._plans:
             table = enumerate_plans(self.scene.workload, devices, self.plan_space)
-            self._tables[devices] = (table, self._needed(table))
-        return self._tables[devices]
+            needed = self._needed(table)
+            chip = self.scene.chip
+            stacks = self._values("chip.hbm_stacks", chip.hbm_stacks)
+            sizes = self._values("chip.hbm_stack_capacity", chip.hbm_stack_capacity)
+            rooms = np.unique([self._room(float(count) * float(size)) for count in stacks for size in sizes])
+            bucket = np.searchsorted(rooms, needed)
+            order = np.argsort(bucket, kind="stable")
+            self._plans[devices] = Plans(
+                table.select(order), np.searchsorted(bucket[order], np.arange(len(rooms)), side="right"), rooms
+            )
+        return self._plans[devices]
 
     def _needed(self, table: PlanTable, chunk: int = 65536) -> np.ndarray:
         blocks, workload = blocks_by_place(self.scene.workload), self.scene.workload
@@ -255,22 +296,14 @@ class NestedProblem(_Common):
     def evaluate(self, rows: Integers) -> list[Outcome]:
         """The inner front of every row.
 
-        Plans that no chip of a group can hold are counted as `memory` failures before anything is priced;
-        a chip that breaks its own area or TDP limit is looked at with a few plans only.
+        Plans that a chip cannot hold are counted as `memory` failures before anything is priced; a chip that
+        breaks its own area or TDP limit, or holds no plan, is looked at with a few plans only.
         """
         rows = np.atleast_2d(rows)
         outcomes: list[Outcome | None] = [None] * len(rows)
         for hardware in hardware_groups(self.space, rows, self.scene):
-            table, needed = self.plans(int(np.max(hardware.cluster.devices)))
-            capacity = np.broadcast_to(hardware.chip.hbm_capacity, (len(hardware.rows),))
-            broken = self._broken_limits(hardware)
-            for value in np.unique(capacity):
-                for glance in (False, True):
-                    members = np.flatnonzero((capacity == value) & (broken == glance))
-                    if len(members):
-                        found = self._sweep(hardware, members, table, needed, float(value), glance)
-                        for at, outcome in zip(members, found, strict=True):
-                            outcomes[int(hardware.rows[at])] = outcome
+            for row, outcome in zip(hardware.rows, self._sweep(hardware), strict=True):
+                outcomes[int(row)] = outcome
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _broken_limits(self, hardware: Hardware) -> np.ndarray:
@@ -286,31 +319,31 @@ class NestedProblem(_Common):
                 broken |= np.broadcast_to(value > limit if relation == "<=" else value < limit, broken.shape)
         return broken
 
-    def _sweep(
-        self, hardware: Hardware, members: np.ndarray, table: PlanTable, needed: np.ndarray, capacity: float, glance: bool
-    ) -> list[Outcome]:
-        stack = self.scene.stack
-        room = (capacity - stack.memory_reserve) / (1.0 + stack.fragmentation)
-        # a hair of slack: the exact comparison is the evaluation's
-        fits = needed <= room * (1.0 + 1e-9)
-        if glance or not fits.any():
-            least = np.argsort(needed, kind="stable")[:GLANCE]
-            chosen = np.zeros(len(table), dtype=bool)
-            chosen[np.sort(least)] = True
-        else:
-            chosen = fits
-        culled = int(len(table) - chosen.sum()) if not glance else 0
+    def _sweep(self, hardware: Hardware) -> list[Outcome]:
+        plans = self.plans(int(np.max(hardware.cluster.devices)))
+        count, everything = len(hardware.rows), len(plans.table)
+        capacity = np.broadcast_to(hardware.chip.hbm_capacity, (count,))
+        held = np.array([plans.fitting(self._room(value)) for value in capacity])
+        glance = self._broken_limits(hardware) | (held == 0)
+        held = np.where(glance, min(GLANCE, everything), held)
+        pieces, start = [], 0
+        for stop in np.unique(held):
+            pieces.append(Piece(start, int(stop), np.flatnonzero(held >= stop)))
+            start = int(stop)
         outcomes = sweep(
-            lambda part, plan: hardware.design(members[part], plan, self.scene, paired=False),
-            len(members), table.select(chosen), self.goals,
+            lambda chips, plan: hardware.design(chips, plan, self.scene, paired=False),
+            count, plans.table, self.goals, pieces, plans.layouts,
         )
-        if culled:
-            outcomes = [
-                replace(outcome, failures={**outcome.failures, "memory": outcome.failures.get("memory", 0) + culled},
-                        evaluated=outcome.evaluated + culled)
-                for outcome in outcomes
-            ]
-        return outcomes
+        return [
+            outcome if looked_at or number == everything else _with_culled(outcome, everything - int(number))
+            for outcome, looked_at, number in zip(outcomes, glance, held, strict=True)
+        ]
+
+
+def _with_culled(outcome: Outcome, culled: int) -> Outcome:
+    """An outcome that also counts the plans whose memory was known not to fit."""
+    failures = {**outcome.failures, "memory": outcome.failures.get("memory", 0) + culled}
+    return replace(outcome, failures=failures, evaluated=outcome.evaluated + culled)
 
 
 def joint_space(space: Space, workload: Workload, devices: tuple[int, ...], plan_space: PlanSpace) -> Space:

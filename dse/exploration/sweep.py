@@ -6,15 +6,15 @@ with the number of designs except the fronts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design
-from dse.evaluation.evaluate import evaluate
-from dse.evaluation.layout import lay_out
+from dse.evaluation.design import Design, rows
+from dse.evaluation.evaluate import evaluate_rows
+from dse.evaluation.layout import Layout, lay_out
 from dse.evaluation.result import Result
 from dse.exploration.pareto import non_dominated
 from dse.exploration.plans import PlanTable
@@ -91,27 +91,56 @@ class Best:
         self.values, self.plans = joined[first], numbers[first]
 
 
-def sweep(
-    design_of: Callable[[slice, Plan], Design], chips: int, plans: PlanTable, goals: Goals
-) -> list[Outcome]:
-    """The best plans of each of `chips` chips out of all `plans`.
+@dataclass(frozen=True)
+class Piece:
+    """Plans start..stop-1 of a table, for the chips whose numbers are listed."""
 
-    design_of(chips, plan)   the design of a slice of chips, hardware columns (H, 1), with a plan of columns
+    start: int
+    stop: int
+    chips: np.ndarray
+
+
+class Layouts:
+    """Layouts of chunks of one plan table, kept for the next chips while they are few."""
+
+    def __init__(self, keep: int = 0) -> None:
+        self._keep = keep
+        self._kept: dict[tuple[int, int], Layout] = {}
+
+    def of(self, plans: PlanTable, start: int, stop: int, design: Design) -> Layout:
+        """The layout of plans start..stop-1 for the design's workload and training."""
+        found = self._kept.get((start, stop))
+        if found is None:
+            found = lay_out(plans.rows(start, stop), design.workload, design.training, paired=False)
+            if len(self._kept) < self._keep:
+                self._kept[start, stop] = found
+        return found
+
+
+def sweep(
+    design_of: Callable[[np.ndarray, Plan], Design], chips: int, plans: PlanTable, goals: Goals,
+    pieces: Sequence[Piece] | None = None, layouts: Layouts | None = None,
+) -> list[Outcome]:
+    """The best plans of each of `chips` chips out of all `plans`, or of the pieces that concern it.
+
+    design_of(chips, plan)   the design of numbered chips, hardware columns (H, 1), with a plan of columns
     Returns one `Outcome` a chip: inner front over the objectives, counts of violated constraints, nearest miss.
     """
-    plan_chunk = max(min(PLANS, len(plans)), 1)
-    chip_chunk = max(1, BLOCK // plan_chunk)
     signs = goals.signs()
+    layouts = layouts or Layouts()
     best = [Best(len(goals.objectives)) for _ in range(chips)]
-    groups = [slice(at, min(at + chip_chunk, chips)) for at in range(0, chips, chip_chunk)]
-    for start in range(0, len(plans), plan_chunk):
-        plan = plans.rows(start, start + plan_chunk)
-        layout = None
-        for group in groups:
-            design = design_of(group, plan)
-            if layout is None:
-                layout = lay_out(plan, design.workload, design.training, paired=False)
-            _merge(best, group, _reduce(evaluate(design, layout), goals, signs, start), signs)
+    for piece in pieces or [Piece(0, len(plans), np.arange(chips))]:
+        chunk = max(min(PLANS, piece.stop - piece.start), 1)
+        width = max(1, BLOCK // chunk)
+        groups = [piece.chips[at : at + width] for at in range(0, len(piece.chips), width)]
+        first = plans.rows(piece.start, piece.start + 1)
+        designs = [design_of(group, first) for group in groups]
+        hardware = [rows(design) for design in designs]
+        for start in range(piece.start, piece.stop, chunk):
+            layout = layouts.of(plans, start, min(start + chunk, piece.stop), designs[0])
+            for group, chosen in zip(groups, hardware, strict=True):
+                result = evaluate_rows(replace(chosen, plan=layout.plan), layout)
+                _merge(best, group, _reduce(result, goals, signs, start), signs)
     return [_outcome(found, plans) for found in best]
 
 
@@ -167,8 +196,8 @@ def _nearest_miss(
     return float(total[at]), {name: value for name, value in each.items() if value > 0}, at + start, values[:, chip, at]
 
 
-def _merge(best: list[Best], group: slice, block: _Block, signs: np.ndarray) -> None:
-    for i, chip in enumerate(range(group.start, group.stop)):
+def _merge(best: list[Best], group: np.ndarray, block: _Block, signs: np.ndarray) -> None:
+    for i, chip in enumerate(group):
         found = best[chip]
         found.evaluated += block.evaluated
         found.feasible += int(block.feasible[i])

@@ -1,0 +1,1 @@
+"""Tables that ship with the product, a row a thing with its source."""
