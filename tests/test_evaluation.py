@@ -495,7 +495,7 @@ def test_uneven_layers_are_allowed_and_more_stages_than_layers_are_not() -> None
 
 
 def test_interleaving_needs_more_than_one_stage() -> None:
-    rule = "interleave needs 1f1b and pipeline > 1"
+    rule = "interleave needs 1f1b, pipeline > 1, uniform split"
     assert small_plan(1, 8, interleave=2).violated()[rule] == 1.0
     assert small_plan(2, 8, pipeline=2, interleave=2).feasible.all()
     assert small_plan(2, 8, pipeline=2, interleave=2, schedule="gpipe").violated()[rule] == 1.0

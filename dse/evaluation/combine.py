@@ -125,7 +125,8 @@ def combine(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic) -> Ste
     }
     busy = parts["time_forward"] + parts["time_backward"] + parts["time_recompute"] + parts["time_tensor"]
     parts |= {
-        "time_bubble": running - busy,
+        # rounding of the two sums may leave a hair below zero where there is no bubble
+        "time_bubble": np.maximum(running - busy, 0.0),
         "time_data": data,
         "time_update": update,
         "time_overhead": stack.step_overhead,

@@ -61,7 +61,7 @@ def _numeric(model: Any) -> dict[str, np.ndarray]:
     found = {}
     for item in fields(model):
         value = getattr(model, item.name)
-        if isinstance(value, (int, float, np.ndarray, np.generic, list)) and not isinstance(value, bool):
+        if isinstance(value, (int, float, np.ndarray, np.number, list)) and not isinstance(value, bool):
             found[item.name] = np.atleast_1d(np.asarray(value, dtype=float))
     return found
 

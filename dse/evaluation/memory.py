@@ -62,7 +62,7 @@ def in_flight(plan: Plan, stages: Stages) -> tuple[Any, Any, Any]:
         interleaved, np.minimum((2.0 * np.maximum(p - 2.0, 0.0) + chunks) / v, m), np.minimum(np.maximum(p - 1.0, 1.0), m)
     )
     last = np.where(interleaved, np.minimum(chunks / v, m), 1.0)
-    keeps_all = plan.schedule == 0
+    keeps_all = (plan.schedule == 0) & (p > 1)
     return np.where(keeps_all, m, first), np.where(keeps_all, m, second), np.where(keeps_all, m, last)
 
 

@@ -24,58 +24,81 @@ class StageTimes:
     last: tuple[Any, Any]
 
 
-def pipeline_time(times: StageTimes, stages: Stages, *, pipeline: Any, interleave: Any, is_gpipe: Any,
-                  transfer: Any, overlaps: Any) -> Any:
+def pipeline_time(
+    times: StageTimes, stages: Stages, *, pipeline: Any, interleave: Any, is_gpipe: Any, transfer: Any, overlaps: Any
+) -> Any:
     """Seconds from the first forward to the last backward of a step.
 
-    x = f + b of a stage, c one transfer, m micro-batches, p stages, v chunks:
-      1f1b         T = sum x + 2 (p-1) c + (m-1) P,  P = max(max x, max_s (sum_{k>=s} x_k + 2 (p-1-s) c) / min(p-s, m))
-      gpipe        T = sum x + 2 (p-1) c + (m-1) (max f + max b)
-      interleaved  T = x_max + (sum x - x_max) / v + 2 (p-1) c + (m-1) max x
+    x = f + b of a stage, c one transfer, m micro-batches, p stages, v chunks;  fill = sum x + 2 (p-1) c
+      gpipe        T = fill + (m-1) (max f + max b)
+      1f1b         T = fill + the longest of
+                     R + (m-1-k) P, k = min(p, m-1): one round trip R = sum x + 2 (k-1) c of the last k stages lets k
+                       micro-batches in, because a stage holds no more; then the steady period P, the largest mean
+                       (sum x + 2 (n-1) c) / n over n neighbouring stages
+                     (m-k) x_s + (k-1) max(f_s, b_s), k = min(p-s, m): a slow stage whose other passes hide in the fill
+      interleaved  T = m x + (p-1) x/v + 2 (p v-1) c + extra, x without embedding e and head h, which sit in one chunk
+                     each while chunks take turns, p micro-batches at a time:  extra = max(p e + m h,
+                     (m-p) e + min(2p, m) h - x/v,  m e + p h - p min(e_f, e_b) - (p+1) min(f, b)/v)
     Transfers that do not overlap occupy both stages: x grows by 2 c at the ends, 4 c inside (times v).
-    Error against an event simulation: tests/test_schedule.py.
+    Error against an event simulation of 500 random plans, transfers up to 10% of a stage: gpipe exact, 1f1b mean
+    0.2% and worst 3.6%, interleaved mean 0.8% and worst 4.2% (tests/test_schedule.py).
     """
-    m, v = stages.micro_batches, interleave
-    busy = np.where(overlaps > 0, 0.0, v * transfer)
-    one_end, both_ends = 2.0 * busy * stages.has_last, 4.0 * busy
-    x_first = times.first[0] + times.first[1]
-    x_high = times.high[0] + times.high[1]
-    x_low = times.low[0] + times.low[1]
-    x_last = times.last[0] + times.last[1]
-    has_high, has_low = stages.high_count > 0, stages.low_count > 0
+    p, m, one = pipeline, stages.micro_batches, stages.has_last
+    hides = overlaps > 0
+    blocked = transfer * (1.0 - hides)
+    n_high, n_low = stages.high_count, stages.low_count
+    has_high, has_low = n_high > 0, n_low > 0
+    end, inside = blocked * one, 2.0 * blocked
+    f0, b0 = times.first[0] + end, times.first[1] + end
+    f1, b1 = (times.high[0] + inside) * has_high, (times.high[1] + inside) * has_high
+    f2, b2 = (times.low[0] + inside) * has_low, (times.low[1] + inside) * has_low
+    f3, b3 = times.last[0] + end, times.last[1] + end
+    x0, x1, x2, x3 = f0 + b0, f1 + b1, f2 + b2, f3 + b3
 
-    def slowest(first: Any, high: Any, low: Any, last: Any) -> Any:
-        inner = np.maximum(np.where(has_high, high, 0.0), np.where(has_low, low, 0.0))
-        return np.maximum(np.maximum(first, last * stages.has_last), inner)
+    # a transfer each way between neighbours; one that occupies both stages is in both x and counts once
+    hop = np.where(hides, 2.0, -2.0) * transfer
+    high, low, last = n_high * (x1 + hop), n_low * (x2 + hop), one * (x3 + hop)  # each stage with the hop before it
+    fill = x0 + high + low + last
+    period = np.maximum(np.maximum(x0, x1), np.maximum(x2, x3))
+    # of all runs of stages these matter: all, each run of equal stages, and the longer ones with the first
+    for summed, count in ((fill, p), (x0 + high, n_high + 1.0), (high - hop, n_high), (low - hop, n_low)):
+        # one division a plan, not a design; a run of no stages counts nothing
+        period = np.maximum(period, summed * ((count > 0) / np.maximum(count, 1.0)))
 
-    low_and_last = stages.low_count * x_low + x_last * stages.has_last
-    after_first = stages.high_count * x_high + low_and_last
-    total = x_first + after_first
-    hops = 2.0 * transfer
-    period = slowest(x_first + one_end, x_high + both_ends, x_low + both_ends, x_last + one_end)
-    # stages whose in-flight limit p - s is below m; within a run of equal stages the ratio is monotone, so the
-    # run's far end (or the last stage before the limit stops binding) decides
-    after_low = stages.low_count + 1.0
-    high_in = np.clip(m - 1.0 - after_low, 0.0, stages.high_count)
-    low_in = np.clip(m - 2.0, 0.0, stages.low_count)
-    limited = np.maximum(
-        np.where(pipeline < m, (total + (pipeline - 1.0) * hops) / pipeline, 0.0),
-        np.maximum(
-            np.where(
-                after_low < m,
-                (low_and_last + high_in * x_high + (stages.low_count + high_in) * hops) / (after_low + high_in),
-                0.0,
-            ),
-            (low_in * (x_low + hops) + x_last * stages.has_last) / (low_in + 1.0),
-        ),
+    k = np.minimum(p, m - 1.0)
+    lows = np.minimum(k - 1.0, n_low)
+    highs = np.minimum(np.maximum(k - 1.0 - n_low, 0.0), n_high)
+    trip = (x3 + lows * (x2 + hop) + highs * (x1 + hop) + (k == p) * (x0 + one * hop)) * (k > 0)
+    paced = np.maximum(trip + (m - 1.0 - k) * period, (m - 1.0) * x3)
+    for f, b, x, holds in ((f0, b0, x0, p), (f1, b1, x1, n_low + 2.0), (f2, b2, x2, 2.0)):
+        held = np.minimum(holds, m)
+        paced = np.maximum(paced, (m - held) * x + (held - 1.0) * np.maximum(f, b))
+    phases = np.maximum(np.maximum(f0, f1), np.maximum(f2, f3)) + np.maximum(np.maximum(b0, b1), np.maximum(b2, b3))
+    plain = fill + np.where(is_gpipe, (m - 1.0) * phases, paced)
+    in_chunks = (interleave > 1) & (p > 1)
+    if not np.any(in_chunks):  # saves a quarter of the operations of chunks of plans without interleaving; same bits
+        return plain
+    chunked = interleaved_time(times, stages, pipeline=p, interleave=interleave, transfer=transfer, overlaps=overlaps)
+    return np.where(in_chunks, chunked, plain)
+
+
+def interleaved_time(
+    times: StageTimes, stages: Stages, *, pipeline: Any, interleave: Any, transfer: Any, overlaps: Any
+) -> Any:
+    """Seconds of interleaved 1F1B with an even split of the layers (equation in `pipeline_time`)."""
+    p, m, v = pipeline, stages.micro_batches, interleave
+    has_high = stages.high_count > 0  # only plans that break a rule have uneven stages here
+    body = np.maximum(times.low[0], times.high[0] * has_high), np.maximum(times.low[1], times.high[1] * has_high)
+    f, b = body[0] / v, body[1] / v
+    chunk = f + b
+    blocked = np.where(overlaps > 0, 0.0, transfer)
+    lead = np.where(p > 2, blocked, 0.0)  # the ends send less than the stages inside
+    e_f, e_b = np.maximum(times.first[0] - body[0] - lead, 0.0), np.maximum(times.first[1] - body[1] - lead, 0.0)
+    e = e_f + e_b
+    h = np.maximum(times.last[0] + times.last[1] - (body[0] + body[1]) - 2.0 * lead, 0.0)
+    extra = np.maximum(
+        np.maximum(p * e + m * h, (m - p) * e + np.minimum(2.0 * p, m) * h - chunk),
+        m * e + p * (h - np.minimum(e_f, e_b)) - (p + 1.0) * np.minimum(f, b),
     )
-    by_phase = slowest(times.first[0], times.high[0], times.low[0], times.last[0]) + slowest(
-        times.first[1], times.high[1], times.low[1], times.last[1]
-    )
-    one_chunk = v == 1
-    period = np.where(
-        is_gpipe, np.maximum(period, by_phase), np.where(one_chunk, np.maximum(period, limited), period)
-    )
-    longest = slowest(x_first, x_high, x_low, x_last)
-    fill = longest + (total - longest) / v + (pipeline - 1.0) * hops
-    return fill + (m - 1.0) * period
+    sent = np.where(overlaps > 0, 2.0 * (p * v - 1.0), m * (4.0 * v - 2.0 * (p == 2))) * transfer
+    return (m * v + p - 1.0) * chunk + sent + extra

@@ -16,7 +16,7 @@ from workloads.plan import AXES, ORDER, Plan
 class Stages:
     """Layer counts of the stage kinds, in pipeline order: first, `high` x n, `low` x n, last.
 
-    first, high, low, last   layers of one stage of the kind (p,)
+    first, high, low, last   layers of one stage of the kind (p,); of two stages `low` repeats the first
     high_count, low_count    stages of the kind (p,); with one stage, `first` is it and `last` is empty
     is_single, has_last      1 where the pipeline has one stage / more than one
     micro_batches            micro-batches a step and device
@@ -60,11 +60,11 @@ def stages(plan: Plan, workload: Workload, layers: int) -> Stages:
     extra = units - base * p
     is_single = np.where(p == 1, 1.0, 0.0)
     has_last = 1.0 - is_single
-    first = base + np.minimum(extra, 1.0) - balanced
+    first = np.maximum(base + np.minimum(extra, 1.0) - balanced, 0.0)
     return Stages(
-        first=np.where(p == 1, float(layers), np.maximum(first, 0.0)),
+        first=np.where(p == 1, float(layers), first),
         high=base + 1.0,
-        low=base,
+        low=np.where(p == 2, first, base),
         last=np.maximum(base - balanced, 0.0) * has_last,
         high_count=np.maximum(extra - 1.0, 0.0) * has_last,
         low_count=np.maximum(p - 2.0 - np.maximum(extra - 1.0, 0.0), 0.0),

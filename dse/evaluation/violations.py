@@ -20,7 +20,7 @@ PLAN_RULES = (
     "pipeline <= layers",
     "layers % (pipeline * interleave)",
     "micro_batches % pipeline (interleaved)",
-    "interleave needs 1f1b and pipeline > 1",
+    "interleave needs 1f1b, pipeline > 1, uniform split",
     "sequence % tensor (sequence parallel)",
 )
 
@@ -49,8 +49,9 @@ def plan_violations(plan: Plan, workload: Workload, stages: Stages, layers: int)
         "micro_batches % pipeline (interleaved)": np.where(
             interleaved, remainder(stages.micro_batches, plan.pipeline), 0.0
         ),
-        "interleave needs 1f1b and pipeline > 1": np.where(
-            interleaved & ((plan.pipeline == 1) | (plan.schedule == 0)), 1.0, 0.0
+        "interleave needs 1f1b, pipeline > 1, uniform split": np.where(
+            interleaved & ((plan.pipeline == 1) | (plan.schedule == 0) | ((plan.split == 1) & (plan.pipeline > 2))),
+            1.0, 0.0,
         ),
         "sequence % tensor (sequence parallel)": np.where(
             plan.sequence_parallel > 0, remainder(float(workload.sequence), plan.tensor), 0.0

@@ -183,7 +183,7 @@ def _schedules(pipeline: int, count: int, layers: int, space: PlanSpace) -> list
         if plain:
             for schedule in _effective(space.schedule, "schedule", count > 1):
                 found += [(schedule, 1, split, overlap) for split in splits]
-        if 1 in space.schedule and count % pipeline == 0 and layers % pipeline == 0:
+        if 1 in space.schedule and 0 in space.split and count % pipeline == 0 and layers % pipeline == 0:
             for chunks in divisors(layers // pipeline):
                 if chunks > 1 and (space.interleave is None or chunks in space.interleave):
                     found.append((1, chunks, 0, overlap))

@@ -278,7 +278,9 @@ class NestedProblem(_Common):
             sizes = self._values("chip.hbm_stack_capacity", chip.hbm_stack_capacity)
             rooms = np.unique([self._room(float(count) * float(size)) for count in stacks for size in sizes])
             bucket = np.searchsorted(rooms, needed)
-            order = np.argsort(bucket, kind="stable")
+            # plans of least memory first where a glance at chips that hold none starts
+            lowest = bucket.min() if len(bucket) else 0
+            order = np.lexsort((np.where(bucket == lowest, needed, 0.0), bucket))
             self._plans[devices] = Plans(
                 table.select(order), np.searchsorted(bucket[order], np.arange(len(rooms)), side="right"), rooms
             )

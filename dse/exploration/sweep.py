@@ -223,5 +223,5 @@ def _outcome(found: Best, plans: PlanTable) -> Outcome:
         plans=plans.numbers(found.plans),
         miss={} if has_front else found.miss,
         miss_plan=miss_plan,
-        miss_objectives=found.miss_values,
+        miss_objectives=None if miss_plan is None else found.miss_values,
     )
