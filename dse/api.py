@@ -57,7 +57,7 @@ class SearchReport:
         """Every design of the front."""
         return [self.design(row) for row in range(len(self))]
 
-    def to_frame(self) -> "pandas.DataFrame":
+    def to_frame(self) -> pandas.DataFrame:
         """The front: hardware variables, plan and all metrics, units in the headings."""
         from dse.export import front_frame
 
@@ -137,7 +137,8 @@ def preset_rows(spec: SearchSpec, space: Space, *, joint: bool) -> np.ndarray | 
             part, _, name = variable.name.partition(".")
             if part == "chip":
                 value = getattr(chip, name)
-                values[variable.name] = value if value in variable.values or not isinstance(value, str) else variable.values[0]
+                known = value in variable.values or not isinstance(value, str)
+                values[variable.name] = value if known else variable.values[0]
             elif name.startswith("tiers."):
                 _, tier, item = name.split(".")
                 values[variable.name] = getattr(base.tiers[int(tier)], item)

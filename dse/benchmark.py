@@ -149,7 +149,9 @@ def peak_rss_bytes() -> int:
     return scale * (own + children)
 
 
-def bench(*, jobs: int | None = None, chips: int = 64, designs: int = 400_000, largest: int = 10_000_000) -> dict[str, Any]:
+def bench(
+    *, jobs: int | None = None, chips: int = 64, designs: int = 400_000, largest: int = 10_000_000
+) -> dict[str, Any]:
     """Rates with `jobs` processes, memory, and cost by batch size.
 
     sweep_designs_per_s   every canonical plan on `chips` random chips a process, reduced to fronts

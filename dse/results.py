@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Evaluation(Result):
     """The result of `dse.evaluate`, with the design it belongs to."""
 
-    def to_frame(self) -> "pandas.DataFrame":
+    def to_frame(self) -> pandas.DataFrame:
         """One row a design, one column a metric (unit in the heading) and a violation."""
         import pandas
 

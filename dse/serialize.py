@@ -57,7 +57,8 @@ def design_to_plain(design: Design) -> dict[str, Any]:
 
 def design_from_plain(data: Mapping[str, Any]) -> Design:
     """The design that `design_to_plain` described; ValueError names what is missing."""
-    missing = [key for key in ("chip", "cluster", "plan", "workload", "training", "stack", "technology") if key not in data]
+    needed = ("chip", "cluster", "plan", "workload", "training", "stack", "technology")
+    missing = [key for key in needed if key not in data]
     if missing:
         raise ValueError(f"design: found no {', '.join(missing)}")
     cluster = dict(data["cluster"])

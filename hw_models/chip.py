@@ -5,9 +5,10 @@ Every number may be a scalar or a column of designs. Formulas live in compute/, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Mapping
+from typing import Any
 
 from hw_models.checks import require
 from hw_models.fields import choice, quantity
@@ -18,7 +19,9 @@ COMPUTE = ("systolic", "tensor_core")
 
 #: Matrix rate by precision relative to bf16, for an array of bf16 multipliers: fp8 doubles it,
 #: fp32 takes four passes of half-width mantissa products.
-SYSTOLIC_RATES: Mapping[str, float] = MappingProxyType({"bf16": 1.0, "fp16": 1.0, "fp8": 2.0, "tf32": 0.5, "fp32": 0.25})
+SYSTOLIC_RATES: Mapping[str, float] = MappingProxyType(
+    {"bf16": 1.0, "fp16": 1.0, "fp8": 2.0, "tf32": 0.5, "fp32": 0.25}
+)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ The table is data/chips.csv, a row a chip, with its source and what was assumed;
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any, Mapping
+from typing import Any
 
 from hw_models.chip import Chip
 from hw_models.physical.area import die_area

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from hw_models.stack import Stack
@@ -21,7 +21,7 @@ def constants(name: str = "generic") -> tuple[Row, ...]:
     return tuple(row for row in table("stacks") if row["stack"] == name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def stack(name: str = "generic") -> Stack:
     """The stack of that name."""
     rows = constants(name)

@@ -6,16 +6,16 @@ It knows nothing about any model; a table is `data/<name>.csv` beside this file.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Iterable, Mapping
 
 Row = Mapping[str, str]
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(name: str) -> tuple[Row, ...]:
     """Rows of `data/<name>.csv`, each a read-only mapping from heading to text."""
     text = files("hw_models").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ A constant that is not given is None; a formula that needs it names it in its er
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache
 from typing import Any, cast
 
 from hw_models.checks import problems
@@ -96,7 +96,7 @@ def constants(node: str = "7nm", hbm: str = "hbm2e") -> tuple[Row, ...]:
     return tuple(row for row in table("technology") if row["node"] in (node, hbm, _ANY))
 
 
-@lru_cache(maxsize=None)
+@cache
 def technology(node: str = "7nm", hbm: str = "hbm2e") -> Technology:
     """The constants of a process node with an HBM generation."""
     values = {row["constant"]: number(row["value"]) for row in constants(node, hbm)}

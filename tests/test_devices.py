@@ -46,10 +46,10 @@ def test_a_preset_reproduces_its_published_dense_peak_within_one_percent(
         ("tpu-v2", 700e9, 16 * 2**30),
         ("tpu-v3", 900e9, 32 * 2**30),
         ("tpu-v4", 1200e9, 32 * 2**30),
-        ("v100-sxm2", 900e9, 32e9),
-        ("a100-sxm-40gb", 1555e9, 40e9),
-        ("a100-sxm-80gb", 2039e9, 80e9),
-        ("h100-sxm", 3350e9, 80e9),
+        ("v100-sxm2", 900e9, 32 * 2**30),
+        ("a100-sxm-40gb", 1555e9, 40 * 2**30),
+        ("a100-sxm-80gb", 2039e9, 80 * 2**30),
+        ("h100-sxm", 3350e9, 80 * 2**30),
     ],
 )
 def test_a_preset_has_its_published_memory(name: str, bandwidth: float, capacity: float) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from conftest import a100, small_network
+
 from dse.api import evaluate
 from dse.elasticity import elasticities
 from dse.evaluation.design import Design

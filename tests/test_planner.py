@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from conftest import a100, small_network
+
 from dse.api import evaluate
 from dse.evaluation.design import Design
 from dse.exploration.plans import PlanSpace

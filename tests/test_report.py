@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from conftest import a100
+
 from dse.api import SearchReport, evaluate, search
 from dse.config import load_search
 from dse.evaluation.design import Design

@@ -211,11 +211,12 @@ def test_shards_of_a_column_of_degrees_have_the_bits_of_each_alone():
         ]
         for matmul in block.matmuls:
             together = [np.broadcast_to(size, degrees.shape) for size in matmul.shard(degrees, samples)]
-            for i, (t, b) in enumerate(zip(degrees, samples)):
+            for i, (t, b) in enumerate(zip(degrees, samples, strict=True)):
                 assert [float(size[i]) for size in together] == [float(size) for size in matmul.shard(t, b)]
         for vector in block.vectors:
             together = np.broadcast_to(vector.shard(degrees, 1, samples), degrees.shape)
-            assert [float(x) for x in together] == [float(vector.shard(t, 1, b)) for t, b in zip(degrees, samples)]
+            alone = [float(vector.shard(t, 1, b)) for t, b in zip(degrees, samples, strict=True)]
+            assert [float(x) for x in together] == alone
 
 
 def test_samples_multiply_rows_of_weights_and_groups_of_activations():

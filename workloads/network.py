@@ -5,9 +5,10 @@ Anything with the attributes of `Network` can be passed where a network is expec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Mapping, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from workloads.operators import Block
 

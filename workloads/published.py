@@ -7,13 +7,14 @@ Counts follow the builder; docs/models/workloads.md says which agree exactly wit
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Mapping
+from typing import Any
 
 from workloads.network import Workload
 from workloads.training import embedding_parameters, forward_flops, parameters

@@ -86,7 +86,7 @@ def passes(layout: Layout, priced: Priced, traffic: Traffic) -> Passes:
 def combine(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic) -> Step:
     """One optimizer step.
 
-    step = pipeline of micro-batches + exposed gradient reduction + weight gather and tied embedding + update + overhead.
+    step = pipeline of micro-batches + exposed gradient reduction + weight gather + tied embedding + update + overhead.
     The parts report stage means of work; what is left of the pipeline is bubble (fill, imbalance, transfers).
     """
     plan, stack, stages = layout.plan, rows.stack, layout.stages
@@ -114,7 +114,8 @@ def combine(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic) -> Ste
     reduction = layout.reductions.spread(traffic.gradients.time)
     after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
     data = np.maximum(reduction - window, 0.0) + after
-    update = layout.memory.parameters * _bytes_per_update(rows, layout) / (rows.chip.hbm_bandwidth * stack.memory_efficiency)
+    bandwidth = rows.chip.hbm_bandwidth * stack.memory_efficiency
+    update = layout.memory.parameters * _bytes_per_update(rows, layout) / bandwidth
 
     share = stages.micro_batches / plan.pipeline
     parts = {

@@ -36,9 +36,9 @@ class Layout:
     """Plans and what follows from them without a chip; columns (P,), situations (S,).
 
     blocks        the network's block classes by place
-    passes        situations of a block's pass: tensor, stride of its ranks, micro-batch, sequence parallelism, recompute
+    passes        situations of a block's pass: tensor, stride of ranks, micro-batch, sequence parallelism, recompute
     at_pass       the plan columns of those situations
-    operators     distinct (tensor, micro-batch, sequence parallelism) among them, their columns, and what is done in each
+    operators     distinct (tensor, micro-batch, sequence parallelism) among them, their columns and their work
     transfers     situations of a transfer to the next stage
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
     sent          bytes a device sends in a step by parallel axis
@@ -138,10 +138,13 @@ def crossings(blocks: dict[str, Block], recompute: Any) -> Any:
     """Tensor-parallel exchanges of one micro-batch in all blocks: forward, as many backward, and what is recomputed."""
     body = blocks["body"]
     again = np.where(recompute >= 2, 1.0, 0.0)
-    return float(body.count * body.reductions) * (2.0 + again) + float(blocks["first"].reductions + blocks["last"].reductions)
+    ends = float(blocks["first"].reductions + blocks["last"].reductions)
+    return float(body.count * body.reductions) * (2.0 + again) + ends
 
 
-def _sent(plan: Plan, blocks: dict[str, Block], found: Stages, boundary: float, sharing: Any, reduced: Any) -> dict[str, Any]:
+def _sent(
+    plan: Plan, blocks: dict[str, Block], found: Stages, boundary: float, sharing: Any, reduced: Any
+) -> dict[str, Any]:
     """Bytes one device sends in a step by axis: 2 (n-1)/n S an all-reduce, whatever the algorithm."""
     share = found.micro_batches / plan.pipeline
     exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * (plan.micro_batch * boundary)

@@ -59,7 +59,9 @@ def in_flight(plan: Plan, stages: Stages) -> tuple[Any, Any, Any]:
     interleaved = v > 1
     first = np.where(interleaved, np.minimum((2.0 * (p - 1.0) + chunks) / v, m), np.minimum(p, m))
     second = np.where(
-        interleaved, np.minimum((2.0 * np.maximum(p - 2.0, 0.0) + chunks) / v, m), np.minimum(np.maximum(p - 1.0, 1.0), m)
+        interleaved,
+        np.minimum((2.0 * np.maximum(p - 2.0, 0.0) + chunks) / v, m),
+        np.minimum(np.maximum(p - 1.0, 1.0), m),
     )
     last = np.where(interleaved, np.minimum(chunks / v, m), 1.0)
     keeps_all = (plan.schedule == 0) & (p > 1)

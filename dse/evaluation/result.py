@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Result:
     def __len__(self) -> int:
         return int(np.prod(self.shape))
 
-    def __iter__(self) -> Iterator["Result"]:
+    def __iter__(self) -> Iterator[Result]:
         return (self[i] for i in range(len(self)))
 
     def column(self, name: str) -> np.ndarray:

@@ -13,13 +13,14 @@ The rule of enumeration (docs/models/plans.md):
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from workloads.network import Workload
-from workloads.plan import AXES, CHOICES, ORDER, SWITCHES, Plan
+from workloads.plan import ORDER, Plan
 
 #: Value of a field where it has no effect.
 NEUTRAL = {"sequence_parallel": 0, "zero_stage": 0, "overlap_data": 1, "overlap_pipeline": 1, "schedule": 1, "split": 0}
@@ -50,7 +51,7 @@ class PlanSpace:
     order: tuple[int, ...] = field(default=tuple(range(len(ORDER))))
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "PlanSpace":
+    def of(cls, values: Mapping[str, Any]) -> PlanSpace:
         """From names or numbers, e.g. {"tensor": [1, 2], "recompute": ["none", "full"]}."""
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
@@ -81,7 +82,7 @@ class PlanTable:
         """Plans as rows of whole numbers (k, fields)."""
         return np.stack([self.columns[name][index].astype(np.int64) for name in Plan.names()], axis=-1)
 
-    def select(self, which: np.ndarray) -> "PlanTable":
+    def select(self, which: np.ndarray) -> PlanTable:
         """The plans of a mask or of row numbers."""
         return PlanTable({name: column[which] for name, column in self.columns.items()})
 
@@ -206,4 +207,4 @@ def _balanced_differs(pipeline: int, layers: int) -> bool:
     return stage_layers(pipeline, layers, 1) != stage_layers(pipeline, layers, 0)
 
 
-__all__ = ["AXES", "CHOICES", "PlanSpace", "PlanTable", "SWITCHES", "divisors", "enumerate_plans", "plan_of", "stage_layers"]
+__all__ = ["PlanSpace", "PlanTable", "divisors", "enumerate_plans", "plan_of", "stage_layers"]

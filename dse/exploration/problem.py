@@ -171,7 +171,8 @@ class _Common:
     @property
     def constraints(self) -> tuple[str, ...]:
         """Every rule a design may break."""
-        rules = [DEVICES_RULE, *PLAN_RULES, *(f"{name} % tensor" for name in self.scene.workload.network.divisors()), "memory"]
+        divisible = (f"{name} % tensor" for name in self.scene.workload.network.divisors())
+        rules = [DEVICES_RULE, *PLAN_RULES, *divisible, "memory"]
         return tuple(dict.fromkeys([*rules, *(metric for metric, _, _ in self.goals.limits)]))
 
     def fingerprint(self) -> dict[str, Any]:
@@ -349,7 +350,7 @@ def _with_culled(outcome: Outcome, culled: int) -> Outcome:
 
 
 def joint_space(space: Space, workload: Workload, devices: tuple[int, ...], plan_space: PlanSpace) -> Space:
-    """Hardware variables and one variable for every axis of the plan; the data degree is what is left of the devices."""
+    """Hardware variables and a variable for every axis of the plan; the data degree is what is left of the devices."""
     values: dict[str, set[int]] = {name: set() for name in Plan.names() if name != "data"}
     for count in devices:
         table = enumerate_plans(workload, count, plan_space)
@@ -382,7 +383,8 @@ class JointProblem(_Common):
             result = evaluate(design)
             shape = (len(hardware.rows),)
             violations = {n: np.broadcast_to(v.reshape(-1), shape) for n, v in self.goals.violations(result).items()}
-            found = np.stack([np.broadcast_to(result.metrics[o.name].reshape(-1), shape) for o in self.objectives], axis=-1)
+            wanted = [np.broadcast_to(result.metrics[o.name].reshape(-1), shape) for o in self.objectives]
+            found = np.stack(wanted, axis=-1)
             numbers = np.stack([np.broadcast_to(getattr(plan, name), shape) for name in Plan.names()], axis=-1)
             for i, row in enumerate(hardware.rows):
                 broken = {name: float(table[i]) for name, table in violations.items() if table[i] > 0}

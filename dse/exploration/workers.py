@@ -1,4 +1,4 @@
-"""Shares the rows of a problem between processes. Every row is priced by the same pure function, so results are equal."""
+"""Shares the rows of a problem between processes. Every row is priced by the same pure function: results are equal."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
-from typing import Any, Mapping
+from typing import Any
 
 from hw_models.chip import Chip
 from hw_models.compute import systolic, tensor_core
