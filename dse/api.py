@@ -51,7 +51,8 @@ class SearchReport:
 
     def design(self, row: int) -> Design:
         """A design of the front, best by the first objective first."""
-        return self.problem.design(self.result.rows[row], self.result.plans[row])
+        made: Design = self.problem.design(self.result.rows[row], self.result.plans[row])
+        return made
 
     def designs(self) -> list[Design]:
         """Every design of the front."""

@@ -18,7 +18,8 @@ import yaml
 from pydantic import ValidationError
 
 from dse.config_readers import Fault, Location, Scalar
-from dse.config_schema import faults_of, json_schema, read_design, read_search
+from dse.config_schema import json_schema, read_design, read_search
+from dse.config_sections import faults_of
 from dse.errors import ConfigError, Problem, nearest, shorten
 from dse.evaluation.result import METRICS
 from dse.spec import Catalog, DesignSpec, SearchSpec

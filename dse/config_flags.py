@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from dse.config import default_catalog
 from dse.config_readers import Fault, Location, Scalar
-from dse.config_schema import faults_of, read_design
+from dse.config_schema import read_design
+from dse.config_sections import faults_of
 from dse.errors import ConfigError, Problem, nearest
 from dse.spec import DesignSpec
 from dse.units import read_number

@@ -6,24 +6,16 @@ Units, bounds and meanings of chip, cluster and stack fields are stated at those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from fractions import Fraction
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PlainValidator,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
-    create_model,
-    model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dse.config_readers import (
     Choice,
@@ -36,17 +28,34 @@ from dse.config_readers import (
     Probed,
     Quantity,
     Reader,
-    Row,
     Sampler,
     Scalar,
     Text,
     refusal,
     scalar,
 )
+from dse.config_sections import (
+    Make,
+    Section,
+    Shown,
+    catalog_of,
+    described_by,
+    given,
+    list_of,
+    make_section,
+    model_entries,
+    name_or_section,
+    one,
+    optional,
+    optional_section,
+    raise_faults,
+    searched,
+    several,
+    unknown_key,
+)
 from dse.errors import listed, nearest, shorten
 from dse.spec import (
     ALL_DEVICES,
-    CHIP_LINKS,
     Catalog,
     ClusterSpace,
     Constraint,
@@ -63,403 +72,7 @@ from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Precision, Training
 from workloads.transformer import DecoderTransformer
 
-__all__ = ["faults_of", "json_schema", "read_design", "read_search"]
-
-#: Most values that a list or a range may hold; exact geometric ranges stay quick up to here.
-MOST_VALUES = 1_000
-#: Short forms that users of other tools write, for the nearest match of an unknown key.
-SHORT_FORMS: Mapping[str, str] = MappingProxyType(
-    {
-        "tp": "tensor",
-        "pp": "pipeline",
-        "dp": "data",
-        "sp": "sequence_parallel",
-        "vpp": "interleave",
-        "mbs": "micro_batch",
-        "gbs": "global_batch",
-        "batch": "global_batch",
-        "seq": "sequence",
-        "zero": "zero_stage",
-        "dtype": "precision",
-        "model": "network",
-        "frequency": "clock",
-        "gpus": "devices",
-        "preset": "base",
-        "trials": "budget",
-    }
-)
-
-
-def faults_of(error: ValidationError) -> list[Fault]:
-    """The faults that a validation found, in order."""
-    found = []
-    for item in error.errors(include_url=False, include_input=False):
-        context = item.get("ctx", {})
-        if "found" in context:
-            found.append(Fault(**context, location=tuple(item["loc"])))
-        elif item["type"] != "missing":
-            found.append(Fault("this", item["msg"], location=tuple(item["loc"])))
-    return found
-
-
-def _raise(faults: list[Fault]) -> None:
-    """Hand faults to the validation library, which adds the outer part of their places."""
-    if not faults:
-        return
-    details = [
-        InitErrorDetails(
-            type=PydanticCustomError(
-                "fault",
-                "{found}",
-                {"found": f.found, "allowed": f.allowed, "nearest": f.nearest, "hint": f.hint, "at_key": f.at_key},
-            ),
-            loc=f.location,
-            input=None,
-        )
-        for f in faults
-    ]
-    raise ValidationError.from_exception_data("configuration", details)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """JSON Schema of a field, made when it is asked for: a search is read without it."""
-
-    make: Callable[[], dict[str, Any]]
-
-    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        return self.make()
-
-
-# Shapes around a leaf: one value, a list or range of them, a name or a section -------------------------------------
-
-
-def _catalog(info: ValidationInfo) -> Catalog:
-    return info.context if isinstance(info.context, Catalog) else Catalog()
-
-
-def one(reader: Reader) -> Any:
-    """A field that takes one value."""
-
-    def validate(value: Any, info: ValidationInfo) -> Any:
-        try:
-            return reader.read(value, _catalog(info))
-        except Invalid as error:
-            _raise([error.fault])
-
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema(reader.schema)]
-
-
-def several(reader: Reader) -> Any:
-    """A field that takes one value or a list of different ones."""
-    return _many(reader, ranges=False)
-
-
-def searched(reader: Reader) -> Any:
-    """A field that takes one value (fixed), a list, or where it is a number a range."""
-    return _many(reader, ranges=isinstance(reader.inner if isinstance(reader, Probed) else reader, Quantity))
-
-
-def _many(reader: Reader, *, ranges: bool) -> Any:
-    def validate(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
-        values, faults = _values(value, reader, _catalog(info), ranges=ranges)
-        _raise(faults)
-        return values
-
-    shapes = [reader.schema, {"type": "array", "items": reader.schema, "minItems": 1, "uniqueItems": True}]
-    if ranges:
-        shapes.append(_range_schema(reader.schema))
-    return Annotated[Any, PlainValidator(validate), WithJsonSchema({"anyOf": shapes})]
-
-
-def _values(value: Any, reader: Reader, catalog: Catalog, *, ranges: bool) -> tuple[tuple[Any, ...], list[Fault]]:
-    """The values of a field that may be searched, and what is wrong with them."""
-    shapes = f"{reader.allowed}, or a list of such" + (" or a range {from, to, steps}" if ranges else "")
-    if isinstance(value, dict):
-        if not ranges:
-            return (), [Fault("a mapping", shapes)]
-        assert isinstance(reader, (Quantity, Probed))
-        return _range(value, reader)
-    items = value if isinstance(value, list) else [value]
-    if not items or len(items) > MOST_VALUES:
-        return (), [Fault("an empty list" if not items else f"{len(items)} values", f"1 to {MOST_VALUES} values")]
-    found: dict[Any, int] = {}
-    faults = []
-    for i, item in enumerate(items):
-        place: Location = (i,) if isinstance(value, list) else ()
-        try:
-            read = reader.read(item, catalog)
-            if read in found:
-                raise Invalid(f"{item.shown()} again", "each value once", hint=f"it is item {found[read] + 1} too")
-            found[read] = i
-        except Invalid as error:
-            faults.append(error.fault.under(*place))
-    return tuple(found), faults
-
-
-RANGE_STEPS = {
-    "steps": Quantity("", whole=True, low=2, high=MOST_VALUES),
-    "factor": Quantity(""),
-}
-
-
-def _range(value: dict[str, Any], reader: Quantity | Probed) -> tuple[tuple[Any, ...], list[Fault]]:
-    """The values of {from, to, steps} (equal distances), {from, to, step} or {from, to, factor} (equal ratios)."""
-    names = ("from", "to", "steps", "step", "factor")
-    faults = [_unknown(key, names, "range") for key in value if key not in names]
-    ways = [name for name in ("steps", "step", "factor") if name in value]
-    faults += [Fault("nothing", "this field is required", location=(name,)) for name in names[:2] if name not in value]
-    if len(ways) != 1:
-        faults.append(Fault(" and ".join(ways) or "no steps", "one of steps, step and factor beside from and to"))
-    exact: dict[str, Fraction] = {}
-    for name, item in value.items():
-        if name in names:
-            part = RANGE_STEPS.get(name, reader)
-            try:
-                leaf = scalar(item, part.allowed)
-                exact[name] = part.exact(leaf)
-                part.finish(exact[name], leaf.shown())
-            except Invalid as error:
-                faults.append(error.fault.under(name))
-    if faults:
-        return (), faults
-    if exact["to"] <= exact["from"]:
-        return (), [Fault(value["to"].shown(), f"more than from, which is {value['from'].shown()}", location=("to",))]
-    if ways[0] == "factor" and exact["factor"] <= 1:
-        return (), [Fault(value["factor"].shown(), "a number > 1", location=("factor",))]
-    points = list(_points(exact["from"], exact["to"], **{ways[0]: exact[ways[0]]}))
-    if len(points) > MOST_VALUES:
-        return (), [Fault(f"more than {MOST_VALUES} values", f"at most {MOST_VALUES} values")]
-    try:
-        return tuple(reader.finish(point, f"the value {float(point):g} of the range") for point in points), []
-    except Invalid as error:
-        return (), [error.fault]
-
-
-def _points(
-    start: Fraction,
-    stop: Fraction,
-    *,
-    steps: Fraction | None = None,
-    step: Fraction | None = None,
-    factor: Fraction | None = None,
-) -> Iterator[Fraction]:
-    """Exact values of a range, one more than is allowed at most."""
-    if steps is not None:
-        yield from (start + (stop - start) * i / (int(steps) - 1) for i in range(int(steps)))
-        return
-    point = start
-    for _ in range(MOST_VALUES + 1):
-        if point > stop:
-            return
-        yield point
-        point = point + step if step is not None else point * (factor or 1)
-
-
-def _range_schema(item: dict[str, Any]) -> dict[str, Any]:
-    number = {"type": "number", "exclusiveMinimum": 0}
-    properties = {"from": item, "to": item, "steps": {"type": "integer", "minimum": 2}, "step": item, "factor": number}
-    return {"type": "object", "properties": properties, "required": ["from", "to"], "additionalProperties": False}
-
-
-# Sections ---------------------------------------------------------------------------------------------------------
-
-#: Place of a section in the file -> its keys, to say where a misplaced key belongs.
-KEYS: dict[str, tuple[str, ...]] = {}
-
-
-class Section(BaseModel):
-    """A mapping with known keys. Every fault of it is found, not only the first."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-    place: ClassVar[str] = ""
-
-    @classmethod
-    def cross_checks(cls, data: dict[str, Any]) -> list[Fault]:
-        """Faults between keys, of the section as written."""
-        return []
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _all_faults(cls, data: Any, handler: Any, info: ValidationInfo) -> Any:
-        if not isinstance(data, dict):
-            found = data.shown() if isinstance(data, Scalar) else "a list"
-            _raise([Fault(found, f"a mapping with some of {', '.join(cls.model_fields)}")])
-        faults = [_unknown(key, tuple(cls.model_fields), cls.place) for key in data if key not in cls.model_fields]
-        required = [name for name, field in cls.model_fields.items() if field.is_required()]
-        faults += [Fault("nothing", "this field is required", location=(n,)) for n in required if n not in data]
-        faults += cls.cross_checks(data)
-        section = None
-        try:
-            section = handler({key: value for key, value in data.items() if key in cls.model_fields})
-        except ValidationError as error:
-            faults += faults_of(error)
-        _raise(faults)
-        return section
-
-
-def _unknown(key: str, names: tuple[str, ...], place: str) -> Fault:
-    """An unknown key: the nearest valid one, or the section that it belongs to."""
-    short = SHORT_FORMS.get(key.lower(), "")
-    longer = [name for name in names if key.lower().replace("-", "_").startswith(f"{name}_")]
-    near = short if short in names else max(longer, key=len) if longer else nearest(key, names)
-    homes = [home for home, keys in KEYS.items() if key in keys or (short and short in keys)]
-    hint = "" if near or not homes else f"it belongs to {' or '.join(home or 'the top of the file' for home in homes)}"
-    where = f" of {place}" if place else ""
-    return Fault(f'the unknown key "{shorten(key)}"', f"the keys{where}: {', '.join(names)}", near, hint, (key,), True)
-
-
-def given(section: BaseModel) -> dict[str, Any]:
-    """The fields that the file gave."""
-    return {name: getattr(section, name) for name in type(section).model_fields if name in section.model_fields_set}
-
-
-def _section(name: str, place: str, entries: Mapping[str, Any], base: type[Section] = Section) -> type[Section]:
-    made: type[Section] = create_model(name, __base__=base, **dict(entries))
-    made.place = place
-    KEYS.setdefault(place, tuple(made.model_fields))
-    return made
-
-
-def _optional(kind: Any, meaning: str) -> Any:
-    return (kind, Field(default=None, description=meaning))
-
-
-def _described(meta: Mapping[str, Any]) -> str:
-    return str(meta.get("meaning", "")) + (f" [{meta['unit']}]" if meta.get("unit") else "")
-
-
-def _reader(model: type, name: str, meta: Mapping[str, Any]) -> Reader:
-    """How a field of a model is read, from what the field says about itself."""
-    if (model, name) in SPECIAL:
-        return SPECIAL[model, name]
-    if "allowed" in meta:
-        return Choice(meta["allowed"])
-    if meta.get("names") == ("false", "true"):
-        return Flag(numbered=True)
-    if meta.get("names"):
-        return Choice(meta["names"], numbered=True)
-    if "unit" in meta:
-        return Quantity(meta["unit"], meta["whole"], meta["low"], meta["high"])
-    return Text()
-
-
-#: Fields whose text means more than their metadata can say.
-SPECIAL: dict[tuple[type, str], Reader] = {
-    (Chip, "process"): Row("processes"),
-    (Chip, "hbm"): Row("memories"),
-    (Tier, "size"): Quantity("", whole=True, low=1, words=(("all", ALL_DEVICES),)),
-    (Tier, "bandwidth"): Quantity("B/s", words=(("chip links", CHIP_LINKS),)),
-}
-
-
-def _model_fields(model: type, shape: Callable[[Reader], Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Section entries for the fields of a hardware model; texts that name it are never searched."""
-    entries = {}
-    for item in fields(model):
-        if item.name not in skip:
-            wrap = one if item.name in ("name", "source") else shape
-            entries[item.name] = _optional(wrap(_reader(model, item.name, item.metadata)), _described(item.metadata))
-    return entries
-
-
-def _rates(value: Any) -> Mapping[str, float]:
-    """Matrix rates by precision."""
-    allowed = ", ".join(get_args(Precision))
-    if not isinstance(value, dict) or not value:
-        _raise([Fault("no mapping", f"a mapping from a precision ({allowed}) to a number > 0")])
-    rates, faults = {}, []
-    for key, item in value.items():
-        if key not in get_args(Precision):
-            faults.append(_unknown(key, get_args(Precision), "chip.matmul_rates"))
-            continue
-        try:
-            rates[key] = float(Quantity("").read(item, Catalog()))
-        except Invalid as error:
-            faults.append(error.fault.under(key))
-    _raise(faults)
-    return rates
-
-
-RATES = Annotated[
-    Any,
-    PlainValidator(_rates),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}),
-]
-
-
-Make = Callable[[Any], Any]
-
-
-def _made(section: type[Section], make: Make, value: Any, context: Any) -> Any:
-    """The object that a section describes; what its model refuses is a fault of the section."""
-    read = section.model_validate(value, context=context)
-    try:
-        return make(read)
-    except ValidationError:
-        raise
-    except ValueError as error:
-        _raise([Fault(f'"{shorten(str(error))}"', f"values of {section.place} that fit together")])
-
-
-def _part(section: type[Section], make: Make) -> Any:
-    """An optional section; null leaves it out, as if it were not there."""
-
-    def validate(value: Any, info: ValidationInfo) -> Any:
-        null = isinstance(value, Scalar) and value.kind == "null"
-        return make(section.model_construct()) if null else _made(section, make, value, info.context)
-
-    return Annotated[
-        Any, PlainValidator(validate), Shown(lambda: {"anyOf": [section.model_json_schema(), {"type": "null"}]})
-    ]
-
-
-def _or_name(reader: Named, section: type[Section], make: Make) -> Any:
-    """A field that takes the name of an object, or a section that describes one (from a `base`, if it has that key)."""
-
-    def validate(value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, dict):
-            return _made(section, make, value, info.context)
-        try:
-            if isinstance(value, list):
-                raise Invalid("a list", f"{reader.allowed}, or a mapping")
-            found = reader.read(value, _catalog(info))
-        except Invalid as error:
-            _raise([error.fault])
-        return make(section.model_construct({"base"}, base=found)) if "base" in section.model_fields else found
-
-    return Annotated[
-        Any, PlainValidator(validate), Shown(lambda: {"anyOf": [reader.schema, section.model_json_schema()]})
-    ]
-
-
-def _list_of(section: type[Section], make: Make, meaning: str) -> Any:
-    """A list, at least one long, of sections."""
-
-    def validate(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
-        if not isinstance(value, list) or not value:
-            found = value.shown() if isinstance(value, Scalar) else "a mapping" if value else "an empty list"
-            _raise([Fault(found, f"a list of {meaning}, at least one")])
-        return _each(value, lambda item: _made(section, make, item, info.context))
-
-    return Annotated[
-        Any,
-        PlainValidator(validate),
-        Shown(lambda: {"type": "array", "items": section.model_json_schema(), "minItems": 1}),
-    ]
-
-
-def _each(items: list[Any], read: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """`read` of every item; the faults of all of them."""
-    found, faults = [], []
-    for i, item in enumerate(items):
-        try:
-            found.append(read(item))
-        except ValidationError as error:
-            faults += [fault.under(i) for fault in faults_of(error)]
-    _raise(faults)
-    return tuple(found)
-
+__all__ = ["json_schema", "read_design", "read_search"]
 
 NETWORK = Named("network", "networks", lambda item: isinstance(item, Network) and not isinstance(item, type))
 CHIP = Named("chip", "chips", lambda item: isinstance(item, Chip))
@@ -471,12 +84,37 @@ STACK = Named("stack", "stacks", lambda item: isinstance(item, Stack))
 # Hardware ---------------------------------------------------------------------------------------------------------
 
 
+def _rates(value: Any) -> Mapping[str, float]:
+    """Matrix rates by precision."""
+    allowed = ", ".join(get_args(Precision))
+    if not isinstance(value, dict) or not value:
+        raise_faults([Fault("no mapping", f"a mapping from a precision ({allowed}) to a number > 0")])
+    rates, faults = {}, []
+    for key, item in value.items():
+        if key not in get_args(Precision):
+            faults.append(unknown_key(key, get_args(Precision), "chip.matmul_rates"))
+            continue
+        try:
+            rates[key] = float(Quantity("").read(item, Catalog()))
+        except Invalid as error:
+            faults.append(error.fault.under(key))
+    raise_faults(faults)
+    return rates
+
+
+RATES = Annotated[
+    Any,
+    PlainValidator(_rates),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}),
+]
+
+
 def _chip_section(name: str, shape: Callable[[Reader], Any]) -> type[Section]:
-    entries = {"base": _optional(one(CHIP), "the chip to start from")} | _model_fields(Chip, shape, ("matmul_rates",))
+    entries = {"base": optional(one(CHIP), "the chip to start from")} | model_entries(Chip, shape, ("matmul_rates",))
     rates = _meta(Chip, "matmul_rates").get(
         "meaning", "matrix rate by precision, relative to the multiply-adds a cycle"
     )
-    return _section(name, "chip", entries | {"matmul_rates": _optional(RATES, rates)})
+    return make_section(name, "chip", entries | {"matmul_rates": optional(RATES, rates)})
 
 
 def _meta(model: type, name: str) -> Mapping[str, Any]:
@@ -526,14 +164,12 @@ class ClusterSection(Section):
 
 def _cluster_section(name: str, shape: Callable[[Reader], Any], make: Make) -> type[Section]:
     topology = _meta(Tier, "topology")
-    entries = _model_fields(Tier, shape) | {
-        "topology": _optional(one(Choice(topology["allowed"])), topology["meaning"])
-    }
+    entries = model_entries(Tier, shape) | {"topology": optional(one(Choice(topology["allowed"])), topology["meaning"])}
     entries["size"] = (entries["size"][0], Field(description=entries["size"][1].description))
-    tier = _section("Tier" + name, "cluster.tiers", entries)
-    outer = {"base": _optional(one(CLUSTER), "the cluster to start from")} | _model_fields(Cluster, shape, ("tiers",))
-    outer["tiers"] = _optional(_list_of(tier, make, "tiers, innermost first"), "levels of the network")
-    return _section(name, "cluster", outer, ClusterSection)
+    tier = make_section("Tier" + name, "cluster.tiers", entries)
+    outer = {"base": optional(one(CLUSTER), "the cluster to start from")} | model_entries(Cluster, shape, ("tiers",))
+    outer["tiers"] = optional(list_of(tier, make, "tiers, innermost first"), "levels of the network")
+    return make_section(name, "cluster", outer, ClusterSection)
 
 
 def _tier_choices(section: Section) -> Mapping[str, tuple[Any, ...]]:
@@ -547,15 +183,15 @@ def _base_cluster(base: Any, devices: tuple[int, ...]) -> Cluster | None:
     if base is None or isinstance(base, Cluster):
         return base
     if not devices:
-        _raise([Fault("nothing", "this field is required beside this base", location=("devices",))])
+        raise_faults([Fault("nothing", "this field is required beside this base", location=("devices",))])
     for count in devices:
         try:
             made = base(count)
         except Exception as error:  # the user's own code may run here: whatever it raises is about this number
-            _raise([Fault(f"{count}, which the base refuses", shorten(str(error)), location=("devices",))])
+            raise_faults([Fault(f"{count}, which the base refuses", shorten(str(error)), location=("devices",))])
         if not isinstance(made, Cluster):
             allowed = "a cluster, or a function from a number of devices to one"
-            _raise([Fault(f"something that makes a {type(made).__name__}", allowed, location=("base",))])
+            raise_faults([Fault(f"something that makes a {type(made).__name__}", allowed, location=("base",))])
     largest: Cluster = base(max(devices))
     return largest
 
@@ -572,7 +208,7 @@ def _cluster_space(section: Section) -> ClusterSpace:
     names = {"name": values.pop("name", start.name), "source": values.pop("source", start.source)}
     numbers = [item.name for item in fields(Cluster) if item.name not in ("name", "source", "tiers")]
     choices = {name: values.get(name, (_number(getattr(start, name)),)) for name in numbers}
-    _raise(_nesting_faults(choices["devices"], [tier["size"] for tier in tiers]))
+    raise_faults(_nesting_faults(choices["devices"], [tier["size"] for tier in tiers]))
     return ClusterSpace(values=choices, tiers=tiers, **names)
 
 
@@ -602,7 +238,7 @@ def _cluster(section: Section) -> Cluster:
     base = _base_cluster(values.pop("base", None), chosen)
     devices = values.get("devices") or (base.devices if base else 1)
     if "tiers" in values:
-        _raise(_nesting_faults((devices,), [(tier["size"],) for tier in values["tiers"]]))
+        raise_faults(_nesting_faults((devices,), [(tier["size"],) for tier in values["tiers"]]))
         whole = [tier | ({"size": devices} if tier["size"] == ALL_DEVICES else {}) for tier in values["tiers"]]
         values["tiers"] = tuple(Tier(**tier) for tier in whole)
     elif base:
@@ -621,12 +257,12 @@ ChipSearch = _chip_section("ChipSearch", searched)
 ChipDesign = _chip_section("ChipDesign", one)
 ClusterSearch = _cluster_section("ClusterSearch", searched, _tier_choices)
 ClusterDesign = _cluster_section("ClusterDesign", one, given)
-StackSection = _section(
+StackSection = make_section(
     "StackSection",
     "stack",
-    {"base": _optional(one(STACK), "the stack to start from")}
-    | _model_fields(Stack, one, ("algorithms",))
-    | {"algorithms": _optional(several(Choice(ALGORITHMS)), _meta(Stack, "algorithms")["meaning"])},
+    {"base": optional(one(STACK), "the stack to start from")}
+    | model_entries(Stack, one, ("algorithms",))
+    | {"algorithms": optional(several(Choice(ALGORITHMS)), _meta(Stack, "algorithms")["meaning"])},
 )
 
 
@@ -653,7 +289,7 @@ def _network_field(item: Any) -> tuple[Any, Any]:
     required = item.default is MISSING and item.name != "name"
     if required:
         reader = COUNT
-    return (one(reader), Field(description=item.name)) if required else _optional(one(reader), item.name)
+    return (one(reader), Field(description=item.name)) if required else optional(one(reader), item.name)
 
 
 def _network(section: Section) -> DecoderTransformer:
@@ -669,27 +305,27 @@ def _plan_reader(name: str) -> Probed:
 
 
 COUNT = Quantity("", whole=True, low=1)
-NetworkSection = _section(
+NetworkSection = make_section(
     "NetworkSection", "workload.network", {item.name: _network_field(item) for item in fields(DecoderTransformer)}
 )
-TrainingSection = _section(
+TrainingSection = make_section(
     "TrainingSection",
     "training",
-    {item.name: _optional(one(_probed(Training, item.name)), item.name) for item in fields(Training)},
+    {item.name: optional(one(_probed(Training, item.name)), item.name) for item in fields(Training)},
 )
-PlanSearch = _section("PlanSearch", "plan", {n: _optional(searched(_plan_reader(n)), n) for n in Plan.names()})
-PlanDesign = _section("PlanDesign", "plan", {n: _optional(one(_plan_reader(n)), n) for n in Plan.names()})
-WorkloadSection = _section(
+PlanSearch = make_section("PlanSearch", "plan", {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()})
+PlanDesign = make_section("PlanDesign", "plan", {n: optional(one(_plan_reader(n)), n) for n in Plan.names()})
+WorkloadSection = make_section(
     "WorkloadSection",
     "workload",
     {
         "network": (
-            _or_name(NETWORK, NetworkSection, _network),
+            name_or_section(NETWORK, NetworkSection, _network),
             Field(description="a name, module:attribute, or sizes"),
         ),
         "sequence": (one(COUNT), Field(description="tokens a sample")),
         "global_batch": (one(COUNT), Field(description="samples an optimizer step")),
-        "weight": _optional(one(Quantity("")), "share in an objective over several workloads"),
+        "weight": optional(one(Quantity("")), "share in an objective over several workloads"),
     },
 )
 
@@ -711,8 +347,8 @@ def _constraints(value: Any, info: ValidationInfo) -> tuple[Constraint, ...]:
         return ()
     if not isinstance(value, dict):
         found = value.shown() if isinstance(value, Scalar) else "a list"
-        _raise([Fault(found, 'a mapping from a metric to its bound, for example die_area: "<= 826 mm2"')])
-    units = _catalog(info).metric_units
+        raise_faults([Fault(found, 'a mapping from a metric to its bound, for example die_area: "<= 826 mm2"')])
+    units = catalog_of(info).metric_units
     read: list[Constraint] = []
     faults: list[Fault] = []
     for metric, bounds in value.items():
@@ -725,7 +361,7 @@ def _constraints(value: Any, info: ValidationInfo) -> tuple[Constraint, ...]:
                 read.append(_constraint(metric, item, units[metric]))
             except Invalid as error:
                 faults.append(error.fault.under(metric, *((i,) if isinstance(bounds, list) else ())))
-    _raise(faults)
+    raise_faults(faults)
     return tuple(read)
 
 
@@ -765,12 +401,12 @@ def _named_list(reader: Reader) -> Any:
         for i, item in enumerate(items):
             place: Location = (i,) if isinstance(value, list) else ()
             try:
-                found.append(reader.read(item, _catalog(info)))
+                found.append(reader.read(item, catalog_of(info)))
                 if names[i] in names[:i]:
                     raise Invalid(f'"{names[i]}" again', "each name once")
             except Invalid as error:
                 faults.append(error.fault.under(*place))
-        _raise(faults)
+        raise_faults(faults)
         return tuple(found)
 
     schema = {"type": "array", "items": reader.schema, "uniqueItems": True}
@@ -779,20 +415,18 @@ def _named_list(reader: Reader) -> Any:
     ]
 
 
-SettingsSection = _section(
+SettingsSection = make_section(
     "SettingsSection",
     "search",
     {
-        "mode": _optional(
-            one(Choice(("auto", "nested", "joint", "exhaustive"))), "how hardware and plans are combined"
-        ),
-        "sampler": _optional(one(Sampler()), "who proposes hardware"),
-        "budget": _optional(one(COUNT), "hardware rows to look at"),
-        "seed": _optional(one(Quantity("", whole=True, low=0)), "of the sampler"),
-        "inner_objective": _optional(
+        "mode": optional(one(Choice(("auto", "nested", "joint", "exhaustive"))), "how hardware and plans are combined"),
+        "sampler": optional(one(Sampler()), "who proposes hardware"),
+        "budget": optional(one(COUNT), "hardware rows to look at"),
+        "seed": optional(one(Quantity("", whole=True, low=0)), "of the sampler"),
+        "inner_objective": optional(
             one(Metric(custom=True)), "the plan of a chip that the sampler is told is best by this"
         ),
-        "timeout": _optional(one(Quantity("s")), "stop after this time [s]"),
+        "timeout": optional(one(Quantity("s")), "stop after this time [s]"),
     },
 )
 
@@ -818,13 +452,13 @@ class FileSection(Section):
 
 
 def _file_entries(chip: Any, cluster: Any) -> dict[str, Any]:
-    workloads = _list_of(WorkloadSection, _workload, "workloads")
+    workloads = list_of(WorkloadSection, _workload, "workloads")
     return {
         "name": (one(Text()), Field(description="shown in results")),
-        "workload": _optional(_workload_shape(), "what is trained"),
-        "workloads": _optional(workloads, "what is trained, when it is more than one"),
-        "training": _optional(_part(TrainingSection, _training), "number formats, optimizer, attention"),
-        "stack": _optional(_or_name(STACK, StackSection, _stack), "the software: a name, or its fields"),
+        "workload": optional(_workload_shape(), "what is trained"),
+        "workloads": optional(workloads, "what is trained, when it is more than one"),
+        "training": optional(optional_section(TrainingSection, _training), "number formats, optimizer, attention"),
+        "stack": optional(name_or_section(STACK, StackSection, _stack), "the software: a name, or its fields"),
         "chip": (chip, Field(description="the chip: a name, or its fields")),
         "cluster": (cluster, Field(description="how chips are connected: a name, or devices and tiers")),
     }
@@ -832,30 +466,34 @@ def _file_entries(chip: Any, cluster: Any) -> dict[str, Any]:
 
 def _workload_shape() -> Any:
     def validate(value: Any, info: ValidationInfo) -> Workload:
-        made: Workload = _made(WorkloadSection, _workload, value, info.context)
+        made: Workload = described_by(WorkloadSection, _workload, value, info.context)
         return made
 
     return Annotated[Any, PlainValidator(validate), Shown(WorkloadSection.model_json_schema)]
 
 
-SearchFile = _section(
+SearchFile = make_section(
     "SearchFile",
     "",
-    _file_entries(_or_name(CHIP, ChipSearch, _chip_space), _or_name(CLUSTER, ClusterSearch, _cluster_space))
+    _file_entries(
+        name_or_section(CHIP, ChipSearch, _chip_space), name_or_section(CLUSTER, ClusterSearch, _cluster_space)
+    )
     | {
-        "plan": _optional(_part(PlanSearch, given), "values the plan may take; a field that is missing takes all"),
-        "constraints": _optional(CONSTRAINTS, "bounds on metrics"),
+        "plan": optional(
+            optional_section(PlanSearch, given), "values the plan may take; a field that is missing takes all"
+        ),
+        "constraints": optional(CONSTRAINTS, "bounds on metrics"),
         "objectives": (several(Metric(custom=True)), Field(description="what is wanted, each in its own direction")),
-        "presets": _optional(_named_list(CHIP), "chips to start the search from"),
-        "search": _optional(_part(SettingsSection, _settings), "how the space is searched"),
+        "presets": optional(_named_list(CHIP), "chips to start the search from"),
+        "search": optional(optional_section(SettingsSection, _settings), "how the space is searched"),
     },
     FileSection,
 )
-DesignFile = _section(
+DesignFile = make_section(
     "DesignFile",
     "",
-    _file_entries(_or_name(CHIP, ChipDesign, _chip), _or_name(CLUSTER, ClusterDesign, _cluster))
-    | {"plan": _optional(_part(PlanDesign, given), "the parallel plan")},
+    _file_entries(name_or_section(CHIP, ChipDesign, _chip), name_or_section(CLUSTER, ClusterDesign, _cluster))
+    | {"plan": optional(optional_section(PlanDesign, given), "the parallel plan")},
     FileSection,
 )
 
@@ -872,7 +510,7 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     """The search that a plain tree of mappings, lists and scalars describes; ValidationError holds every fault."""
     values = _common(given(SearchFile.model_validate(data, context=catalog)), catalog)
     chip, cluster = values.pop("chip"), values["cluster"]
-    _raise(_precision_faults(values, chip.base) + _price_faults(values, cluster, catalog))
+    raise_faults(_precision_faults(values, chip.base) + _price_faults(values, cluster, catalog))
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
     if not settings.inner_objective:
         settings = replace(settings, inner_objective=values["objectives"][0])
@@ -882,7 +520,7 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
 def read_design(data: Any, catalog: Catalog) -> DesignSpec:
     """The design that a plain tree describes; a data degree that is not given uses the devices that are left."""
     values = _common(given(DesignFile.model_validate(data, context=catalog)), catalog)
-    _raise(_precision_faults(values, values["chip"]))
+    raise_faults(_precision_faults(values, values["chip"]))
     plan = values.pop("plan", None)
     if plan:
         used = plan.get("tensor", 1) * plan.get("pipeline", 1)
