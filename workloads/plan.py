@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE: tuple[Literal["none", "selective", "full"], ...] = ("none", "selective", "full")
 SCHEDULE = ("gpipe", "1f1b")
 SPLIT = ("uniform", "balanced")
 AXES = ("tensor", "data", "pipeline")

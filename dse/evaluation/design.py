@@ -120,14 +120,13 @@ def rows(design: Design) -> Rows:
         def shape_of(value: np.ndarray) -> np.ndarray:
             return value if value.ndim == 2 else value[:, None]
 
-    chip, cluster, stack, technology = (_shaped(model, shape_of) for model in hardware)
     return Rows(
-        chip=chip,
-        cluster=cluster,
+        chip=_shaped(design.chip, shape_of),
+        cluster=_shaped(design.cluster, shape_of),
         plan=unchecked(design.plan, dict(_numeric(design.plan))),
         workload=design.workload,
-        technology=technology,
-        stack=stack,
+        technology=_shaped(constants, shape_of),
+        stack=_shaped(design.stack, shape_of),
         training=design.training,
         paired=paired,
     )

@@ -26,15 +26,15 @@ class Situations:
 
     def pick(self, column: Any) -> np.ndarray:
         """A plan column (P,) that depends on the situation alone, as (S,)."""
-        column = np.asarray(column)
-        return column if self.first is None or column.size == 1 else column[self.first]
+        values: np.ndarray = np.asarray(column)
+        return values if self.first is None or values.size == 1 else values[self.first]
 
     def spread(self, table: Any) -> np.ndarray:
         """A priced table (..., S) as columns (..., P)."""
-        table = np.asarray(table)
-        if self.index is None or table.shape[-1] == 1:
-            return table
-        return np.take(table, self.index, axis=-1, mode="clip")
+        values: np.ndarray = np.asarray(table)
+        if self.index is None or values.shape[-1] == 1:
+            return values
+        return np.take(values, self.index, axis=-1, mode="clip")
 
 
 def dense_codes(column: np.ndarray) -> tuple[np.ndarray, int]:

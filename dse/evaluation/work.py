@@ -152,7 +152,8 @@ def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[T
     """Tasks of all matrix products, and the distinct products their rows stand for."""
     fused = training.attention == "fused"
     numbers: dict[tuple[Any, ...], int] = {}
-    distinct, tasks = [], []
+    distinct: list[_Product] = []
+    tasks: list[Task] = []
     for product in _products(blocks, training):
         row = numbers.setdefault(product.signature(), len(numbers))
         if row == len(distinct):

@@ -63,10 +63,11 @@ class Hardware:
 
     def design(self, which: Any, plan: Plan, scene: Scene, *, paired: bool) -> Design:
         """The design of rows `which` with a plan; against every plan unless `paired`."""
-        models = [take(model, which) for model in (self.chip, self.cluster, self.technology)]
+        chip, cluster = take(self.chip, which), take(self.cluster, which)
+        technology = take(self.technology, which)
         if not paired:
-            models = [as_column(model) for model in models]
-        return Design(models[0], models[1], plan, scene.workload, scene.stack, scene.training, models[2])
+            chip, cluster, technology = as_column(chip), as_column(cluster), as_column(technology)
+        return Design(chip, cluster, plan, scene.workload, scene.stack, scene.training, technology)
 
 
 def as_column(model: Any) -> Any:
