@@ -28,11 +28,13 @@ COMMANDS = {
     "plan": "the chip is fixed: the best plans, and why the others lose",
     "evaluate": "price one design: time, energy, memory, what it violates",
     "explain": "where time, energy and memory of a design go, what binds and what would help",
+    "trace": "simulate one step event by event and write its timeline for Perfetto",
     "compare": "two designs side by side, and where the difference comes from",
     "pareto": "filter the record of a search and write its front again",
     "list": "networks, chips, clusters, stacks, objectives, searchers, searches",
     "schema": "JSON Schema of a configuration file, for editors",
     "validate": "compare predictions with published measurements",
+    "calibrate": "fit constants of devices and software stacks to measured steps",
     "bench": "how fast this machine evaluates designs",
 }
 
@@ -55,6 +57,10 @@ EXAMPLES = {
         "dse explain --network gpt3-13b --chip h100-sxm --devices 64 --global-batch 512 --tensor 8",
         "dse explain out/first:3",
     ),
+    "trace": (
+        "dse trace --network gpt3-13b --chip h100-sxm --devices 64 --global-batch 512 --pipeline 4 --out step.json",
+        "dse trace out/first:3",
+    ),
     "compare": (
         "dse compare a100-sxm-80gb h100-sxm --network gpt3-13b --devices 64 --global-batch 512 --tensor 8",
         "dse compare out/first:1 design.yaml",
@@ -66,6 +72,10 @@ EXAMPLES = {
     "list": ("dse list chips", "dse list networks --json"),
     "schema": ("dse schema search",),
     "validate": ("dse validate --data measurements --rows", "dse validate --set 'megatron*' --json"),
+    "calibrate": (
+        "dse calibrate --data measurements --out constants.csv",
+        "dse calibrate --data measurements --leave-one-out",
+    ),
     "bench": ("dse bench --json",),
 }
 
@@ -79,13 +89,22 @@ PLAN_FLAGS = {
     "sequence_parallel": "norms and dropout split over the tensor axis: true or false",
     "micro_batch": "samples a device works on at once",
     "interleave": "model chunks a stage",
-    "schedule": "gpipe or 1f1b",
-    "zero_stage": "1: optimizer state split over the data axis",
-    "recompute": "none, selective or full",
+    "schedule": "gpipe, 1f1b or zero_bubble",
+    "zero_stage": "split over the data axis: 1 optimizer state, 2 and gradients, 3 and weights (FSDP)",
+    "recompute": "none, selective, full or per_operator",
     "overlap_data": "gradient reduction during the last backward pass: true or false",
     "overlap_pipeline": "transfers between stages during computation: true or false",
     "split": "uniform or balanced layers over the stages",
     "order": "parallel axes from neighbouring ranks outwards, for example tensor-data-pipeline",
+    "context": "devices that split the tokens of a sample",
+    "expert": "devices that split the routed experts of a layer",
+    "expert_tensor": "each expert split over the tensor axis too: true or false",
+    "zero_group": "ranks that share what ZeRO splits; 0: all of the data and context axes",
+    "reshard": "ZeRO-3 frees weights after the forward pass: true or false",
+    "offload": "to the host's memory: none, optimizer or all",
+    "recompute_layers": "layers of a stage that recompute; 0: all",
+    "context_ring": "keys and values travel a ring behind attention: true or false",
+    "overlap_tensor": "tensor exchanges behind the products beside them: true or false",
 }
 
 
@@ -166,7 +185,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         description="Which accelerator, in which cluster, running which parallel plan, trains a network best?",
         epilog="example:\n  dse search quickstart --out out/first\n\ndse COMMAND --help has more examples.",
     )
-    top.add_argument("--version", action="version", version=f"dse {dse.__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"dse {dse.__version__}")
     group = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     commands: dict[str, _Parser] = {}
     for name, purpose in COMMANDS.items():
@@ -215,6 +234,11 @@ def _add_explain(command: _Parser) -> None:
     _add_design(command)
 
 
+def _add_trace(command: _Parser) -> None:
+    _add_design(command)
+    command.add_argument("--out", metavar="FILE", help="where the timeline goes (default: trace.json)")
+
+
 def _add_compare(command: _Parser) -> None:
     for side in ("first", "second"):
         command.add_argument(side, metavar=side[0].upper() + side[1:], help=f"{_INPUT}, or a chip with the flags below")
@@ -252,6 +276,22 @@ def _add_validate(command: _Parser) -> None:
     )
     command.add_argument("--set", action="append", default=[], metavar="GLOB", help="sets to compare (repeatable)")
     command.add_argument("--rows", action="store_true", help="every measurement, not only the errors of each set")
+    command.add_argument("--constants", metavar="FILE", help="of `dse calibrate` (default: those that ship)")
+    command.add_argument("--report", metavar="OUT", help="write a page with tables and figures into this folder")
+    _add_json(command)
+
+
+def _add_calibrate(command: _Parser) -> None:
+    command.add_argument(
+        "--data", metavar="DIR", help="folder with measurements (default: the variable DSE_DATA, or the shipped table)"
+    )
+    command.add_argument("--device", metavar="CHIP", help="fit this device alone; others stay as shipped")
+    command.add_argument("--stack", metavar="NAME", help="fit this stack alone; others stay as shipped")
+    command.add_argument("--out", metavar="FILE", help="write the constants there, for --constants")
+    command.add_argument(
+        "--leave-one-out", action="store_true", help="predict each stack on each device without its own rows"
+    )
+    command.add_argument("--quiet", action="store_true", help="no progress")
     _add_json(command)
 
 
@@ -288,7 +328,9 @@ def _add_workload(command: Any) -> None:
     command.add_argument("--precision", metavar="NAME", help="bf16 (default), fp16, fp8, tf32, fp32")
     command.add_argument("--gradient-bytes", metavar="N", help="4 (default) or 2")
     command.add_argument("--optimizer", metavar="NAME", help="adam (default), momentum, sgd")
-    command.add_argument("--attention", metavar="NAME", help="fused (default) or materialized")
+    command.add_argument("--attention", metavar="NAME", help="fused (default), pipelined or materialized")
+    command.add_argument("--scaling", metavar="NAME", help="of fp8 operands: tensor (default) or row")
+    command.add_argument("--cross-entropy", metavar="NAME", help="the loss: fused (default) or materialized")
 
 
 def _add_design_flags(command: _Parser, *, chip: bool) -> None:

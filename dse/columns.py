@@ -20,6 +20,7 @@ from dse.exploration.archive import Chunk
 from dse.exploration.plans import plan_of
 from dse.exploration.problem import Hardware, hardware_groups
 from dse.exploration.variables import Floats, Integers, Space
+from dse.uncertainty import front_uncertainty
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from workloads.plan import CHOICES, SWITCHES, Plan
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from dse.api import SearchReport
 
 __all__ = [
-    "Column", "blocks", "csv_pieces", "front_columns", "hardware_of", "human_unit", "metrics_of", "named_plans",
-    "trial_pieces",
+    "Column", "blocks", "csv_pieces", "front_columns", "hardware_of", "heading", "human_unit", "metrics_of",
+    "named_plans", "trial_pieces",
 ]  # fmt: skip
 
 #: Designs evaluated or written at once; the columns of one block stay in cache.
@@ -121,7 +122,7 @@ def csv_pieces(parts: Iterator[Sequence[Column]], headings: Sequence[str]) -> It
 
 
 def front_columns(report: SearchReport) -> list[Column]:
-    """Columns of the front: objectives, chip, cluster, plan, all other metrics."""
+    """Columns of the front: objectives, chip, cluster, plan, all other metrics, uncertainty of the step time."""
     result, problem = report.result, report.problem
     metrics = metrics_of(problem, result.rows, result.plans)
     wanted = [item.name for item in problem.objectives]
@@ -129,7 +130,16 @@ def front_columns(report: SearchReport) -> list[Column]:
     columns += _objective_columns(problem, result.values)
     columns += _hardware_columns(problem, result.rows)
     columns += _plan_columns(result.plans)
-    return columns + [_metric_column(name, metrics[name]) for name in METRICS if name not in wanted]
+    columns += [_metric_column(name, metrics[name]) for name in METRICS if name not in wanted]
+    return columns + _uncertainty_columns(report)
+
+
+def _uncertainty_columns(report: SearchReport) -> list[Column]:
+    """90% interval of the step time, and how likely the first row is better than each; the first 200 rows."""
+    found = front_uncertainty(report)
+    size, unit = human_unit("step_time", "s")
+    times = [Column(heading(f"step_time_{end}", unit), getattr(found, end) / size) for end in ("low", "high")]
+    return [*times, Column(heading("probability_best", ""), found.probability_best)]
 
 
 def metrics_of(problem: Any, rows: Integers, plans: Integers) -> dict[str, Floats]:

@@ -13,11 +13,13 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.cli import FAILED, INTERRUPTED, NOTHING_FITS
+from dse.command_calibrate import run_calibrate
+from dse.command_trace import run_trace
 from dse.errors import ConfigError, Problem, nearest
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from dse.results import Evaluation
 
 __all__ = [
-    "run_bench", "run_compare", "run_evaluate", "run_explain", "run_list", "run_pareto", "run_plan", "run_schema",
-    "run_search", "run_validate",
+    "run_bench", "run_calibrate", "run_compare", "run_evaluate", "run_explain", "run_list", "run_pareto", "run_plan",
+    "run_schema", "run_search", "run_trace", "run_validate",
 ]  # fmt: skip
 
 Options = argparse.Namespace
@@ -435,17 +437,24 @@ def run_schema(options: Options) -> int:
 
 def run_validate(options: Options) -> int:
     """Predictions beside measurements."""
+    from dse.calibration import read_constants
     from dse.report import validation_text
     from dse.validation import validate
+    from dse.validation_report import write_report
 
     data = options.data or os.environ.get("DSE_DATA") or None
     if data is not None and not Path(data).is_dir():
         raise ConfigError([Problem("no such folder", "a folder with measurements", field="--data", file=str(data))])
-    found = validate(data, sets=tuple(options.set), rows=options.rows)
+    known = read_constants(options.constants) if options.constants else None
+    found = validate(data, tuple(options.set), options.rows or bool(options.report), constants=known)
+    page = write_report(found, options.report) if options.report else None
+    if not options.rows:
+        found = replace(found, rows=None)
     if options.json:
         _print_json(found.to_plain())
     else:
         print(validation_text(found))
+        print(f"\nReport: {page}" if page else "", end="\n" if page else "")
     return 0
 
 

@@ -36,6 +36,8 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "gradient_bytes": ("training", "gradient_bytes"),
     "optimizer": ("training", "optimizer"),
     "attention": ("training", "attention"),
+    "cross_entropy": ("training", "cross_entropy"),
+    "scaling": ("training", "scaling"),
     **{name: ("plan", name) for name in Plan.names()},
 }
 

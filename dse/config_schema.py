@@ -67,6 +67,7 @@ from dse.units import example, read_number
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import ALGORITHMS, Stack
+from hw_models.stacks import on_device
 from workloads.network import Network, Workload
 from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Precision, Training
@@ -274,6 +275,8 @@ def _hinted(model: type, name: str) -> Choice | Flag | Quantity | Text:
     hint = get_type_hints(model)[name]
     if hint is bool:
         return Flag()
+    if hint is float:
+        return Quantity("", low=0)
     if hint is int:
         return Quantity("", whole=True, low=0)
     return Choice(get_args(hint)) if get_args(hint) else Text()
@@ -498,18 +501,21 @@ DesignFile = make_section(
 )
 
 
-def _common(values: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """One workload is a list of one; a file that names no stack gets the generic one."""
+def _common(values: dict[str, Any], catalog: Catalog, chip: Chip) -> dict[str, Any]:
+    """One workload is a list of one; a file that names no stack gets the generic one, with the chip's constants."""
     workload = values.pop("workload", None)
     if "stack" not in values and "generic" in catalog.stacks:
         values["stack"] = STACK.read(Scalar("text", "generic"), catalog)
+    if "stack" in values:
+        values["stack"] = on_device(values["stack"], chip.name, calibrated=catalog.constants or True)
     return values | {"workloads": (workload,) if workload else values["workloads"]}
 
 
 def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     """The search that a plain tree of mappings, lists and scalars describes; ValidationError holds every fault."""
-    values = _common(given(SearchFile.model_validate(data, context=catalog)), catalog)
+    values = given(SearchFile.model_validate(data, context=catalog))
     chip, cluster = values.pop("chip"), values["cluster"]
+    values = _common(values, catalog, chip.base)
     raise_faults(_precision_faults(values, chip.base) + _price_faults(values, cluster, catalog))
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
     if not settings.inner_objective:
@@ -519,7 +525,8 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
 
 def read_design(data: Any, catalog: Catalog) -> DesignSpec:
     """The design that a plain tree describes; a data degree that is not given uses the devices that are left."""
-    values = _common(given(DesignFile.model_validate(data, context=catalog)), catalog)
+    values = given(DesignFile.model_validate(data, context=catalog))
+    values = _common(values, catalog, values["chip"])
     raise_faults(_precision_faults(values, values["chip"]))
     plan = values.pop("plan", None)
     if plan:

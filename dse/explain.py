@@ -14,20 +14,31 @@ from typing import Any
 import numpy as np
 
 from dse.elasticity import Elasticity, elasticities
-from dse.evaluation.combine import passes
+from dse.evaluation.combine import stage_times
 from dse.evaluation.design import Design, Rows, rows
 from dse.evaluation.evaluate import evaluate as evaluate_columns
-from dse.evaluation.evaluate import evaluate_rows
+from dse.evaluation.evaluate import evaluate_rows, passes
 from dse.evaluation.layout import Layout, Message, crossings, lay_out
 from dse.evaluation.memory import in_flight
-from dse.evaluation.price import OperatorPrices, price, price_matmuls, price_vectors
+from dse.evaluation.price import (
+    EVERY_SECOND,
+    REPEATED,
+    OperatorPrices,
+    price_attention,
+    price_matmuls,
+    price_vectors,
+)
 from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS
-from dse.evaluation.traffic import Traffic, price_traffic
+from dse.evaluation.stages import layer_counts
+from dse.evaluation.traffic import Call, Traffic, price_traffic
 from dse.evaluation.violations import DEVICES_RULE
+from dse.evaluation.work import Task
 from dse.results import Evaluation
 from dse.serialize import design_to_plain, plain
+from dse.uncertainty import UncertainPair, uncertain_pairs
 from hw_models.network.collective_time import collective_time
 from hw_models.stack import ALGORITHMS
+from workloads.plan import FULL, NONE, PER_OPERATOR, SELECTIVE
 
 __all__ = [
     "Account", "Collective", "Comparison", "Constraint", "InputDifference", "MetricPair", "Operator", "Part",
@@ -226,104 +237,119 @@ def _number(value: Any) -> float:
 def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tuple[Operator, ...], dict[str, float]]:
     """Operators of one device, longest first, and their seconds a step by binding stream.
 
-    The rows add up to forward, backward and recomputation: recomputed operators are rows of their own, and where
-    the host issues kernels more slowly than the device runs them the rest of the block's time is a row `host`.
+    The rows add up to forward, backward and recomputation: recomputed operators are rows of their own.
     """
-    blocks, recompute = layout.blocks, int(_number(layout.plan.recompute))
     peak = _number(r.chip.peak_flops(r.training.precision))
     share = value["micro_batches"] / _number(layout.plan.pipeline)
     total = math.fsum(value[name] for name in _OPERATOR_TIME)
-    seconds = dict.fromkeys(("array", "vector", "hbm", "sram", "launch", "host"), 0.0)
+    seconds = dict.fromkeys(("array", "vector", "hbm", "sram", "launch"), 0.0)
     found: list[Operator] = []
-
-    def add(place: str, operator: str, phase: str, time: float, *, binding: str, utilisation: float | None) -> float:
-        block = blocks[place]
-        device = share * block.count * time
-        found.append(
-            Operator(block.name, operator, phase, time, block.count, device, device / total, binding, utilisation)
-        )
-        return device
-
-    busy = {(place, backward): 0.0 for place in blocks for backward in (False, True)}
     work = layout.work
-    macs = work.m * work.n * work.k * work.groups
-    for prices, tasks in ((price_matmuls(r, work), work.matmuls), (price_vectors(r, work), work.vectors)):
-        for task in tasks:
-            stream, streamed = _priced(prices, task.row)
-            ideal = 2.0 * _number(macs[task.row]) / peak if "array" in prices.streams else None
-            launch = task.launches * _number(r.stack.kernel_launch)
-            time = streamed + launch
-            utilisation = None if ideal is None or not time else ideal / time
-            busy[task.place, task.backward] += time
-            binding = "launch" if launch > streamed else stream
-            again = task.place == "body" and not task.backward and (recompute == 2 or (recompute == 1 and task.core))
-            for phase in (task.phase, "recompute") if again else (task.phase,):
-                device = add(task.place, task.operator, phase, time, binding=binding, utilisation=utilisation)
-                waiting = device * (launch / time) if time else 0.0
-                seconds["launch"] += waiting
-                seconds[stream] += device - waiting
-    for place, phase, time in _issue(r, layout, busy, recompute):
-        seconds["host"] += add(place, "issue of kernels", phase, time, binding="host", utilisation=None)
+    tables: dict[str, tuple[OperatorPrices, Any]] = {
+        "product": (price_matmuls(r, work), work.m * work.n * work.k * work.groups),
+        "pass": (price_vectors(r, work), None),
+    }
+    if work.fused is not None:
+        tables["attention"] = (price_attention(r, work.fused), work.fused.macs)
+    for task in work.tasks:
+        prices, macs = tables[task.kind]
+        stream, streamed = _priced(prices, task.row)
+        launch = task.launches * _number(r.stack.kernel_launch)
+        time = streamed + launch
+        utilisation = None if macs is None or not time else 2.0 * _number(macs[task.row]) / peak / time
+        binding = "launch" if launch > streamed else stream
+        for phase, layers in _runs(layout, task):
+            device = share * layers * time
+            block = layout.blocks[task.place]
+            found.append(
+                Operator(block.name, task.operator, phase, time, block.count, device, device / total, binding,
+                         utilisation)
+            )  # fmt: skip
+            waiting = device * (launch / time) if time else 0.0
+            seconds["launch"] += waiting
+            seconds[stream] += device - waiting
     kept = sorted((item for item in found if item.time > 0), key=lambda item: -item.device_time)
     return tuple(kept), seconds
 
 
+def _runs(layout: Layout, task: Task) -> Iterator[tuple[str, float]]:
+    """In which phases a task runs, and in how many layers: its own, and what recomputation repeats of it."""
+    yield task.phase, float(layout.blocks[task.place].count)
+    recompute = int(_number(layout.plan.recompute))
+    if task.backward or task.place not in REPEATED or recompute == NONE:
+        return
+    repeated = _number(layout.stages.repeated_total) if task.place == "body" else layout.blocks["lead"].count
+    share = {
+        FULL: 1.0,
+        SELECTIVE: float(task.core),
+        PER_OPERATOR: 0.0 if task.core else EVERY_SECOND if task.kind == "product" else 1.0,
+    }[recompute]
+    if share and repeated:
+        yield "recompute", share * repeated
+
+
 def _priced(prices: OperatorPrices, row: int) -> tuple[str, float]:
-    """Slowest stream of a priced product or pass, and its seconds."""
+    """Slowest stream of a priced operator, and its seconds."""
     streams = {name: _number(table[row]) for name, table in prices.streams.items()}
     slowest = max(streams, key=lambda name: streams[name])
     return slowest, streams[slowest]
 
 
-def _issue(
-    r: Rows, layout: Layout, busy: Mapping[tuple[str, bool], float], recompute: int
-) -> Iterator[tuple[str, str, float]]:
-    """What a block's pass takes beyond its kernels because the host issues them: (place, phase, seconds)."""
-    host = _number(r.stack.host_time_per_kernel)
-    for place, block in layout.blocks.items():
-        for backward in (False, True):
-            issue = host * block.kernels * (2.0 if backward else 1.0)
-            waits = max(issue - busy[place, backward], 0.0)
-            yield place, "backward" if backward else "forward", waits
-            if recompute == 2 and place == "body" and not backward:
-                yield place, "recompute", waits
-
-
 def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, float]) -> tuple[Collective, ...]:
     """Everything one device sends in a step; axes of one rank and empty messages are left out."""
-    plan = layout.plan
+    plan, sent, training = layout.plan, layout.messages, r.training
     share = value["micro_batches"] / _number(plan.pipeline)
-    sharded = bool(_number(plan.zero_stage) >= 1)
+    stage, group = int(_number(plan.zero_stage)), layout.at_reduction["group"]
     in_parts = bool(_number(plan.sequence_parallel) > 0)
     exchange = ("reduce_scatter", "all_gather") if in_parts else ("all_reduce",)
     after = _number(traffic.gather.time) + _number(traffic.tied.time)
     hops = 2.0 * (_number(plan.pipeline) * _number(plan.interleave) - 1.0)
-    calls = (
-        ("block boundaries", "tensor", exchange, layout.exchange, traffic.exchange,
-         share * _number(crossings(layout.blocks, plan.recompute)), value["time_tensor"]),
-        ("stage outputs", "pipeline", ("point_to_point",), layout.transfer, traffic.transfer, share * hops, None),
-        ("gradients", "data", ("reduce_scatter",) if sharded else ("all_reduce",), layout.gradients, traffic.gradients,
+    repeated = _number(layout.stages.repeated_total) if int(_number(plan.recompute)) == FULL else 0.0
+    body = float(layout.blocks["body"].count)
+    lead = float(layout.blocks["lead"].count)
+    lead_repeated = lead if int(_number(plan.recompute)) == FULL else 0.0
+    boundaries = share * _number(crossings(layout.blocks, repeated, lead_repeated))
+    reduced = _scaled(sent.gradients, training.gradient_bytes * (stage < 2))
+    weights = sent.gradients.message * training.weight_bytes * (stage in (1, 2))
+    gathered = Message(group, sent.gradients.distance, weights)
+    calls: list[tuple[str, str, tuple[str, ...], Message | None, Call, float, float | None]] = [
+        ("block boundaries", "tensor", exchange, sent.exchange, traffic.exchange, boundaries, value["time_tensor"]),
+        ("keys and values", "context", ("all_gather",), sent.keys, traffic.keys,
+         share * (3.0 * (body + lead) + repeated + lead_repeated), value["time_context"]),
+        ("routed rows", "expert", ("all_to_all",), sent.tokens, traffic.tokens,
+         share * (4.0 * body + 2.0 * repeated), value["time_expert"]),
+        ("weights of a layer", "data", ("all_gather",), _scaled(sent.layer, training.weight_bytes * (stage >= 3)),
+         traffic.fetch, share * body * (1.0 + _number(plan.reshard)), None),
+        ("gradients of a layer", "data", ("reduce_scatter",),
+         _scaled(sent.layer, training.gradient_bytes * (stage >= 2)), traffic.reduce, share * body, None),
+        ("stage outputs", "pipeline", ("point_to_point",), sent.transfer, traffic.transfer, share * hops, None),
+        ("gradients", "data", ("reduce_scatter",) if stage == 1 else ("all_reduce",), reduced, traffic.gradients,
          1.0, max(value["time_data"] - after, 0.0)),
-        ("updated weights", "data", ("all_gather",), layout.gather, traffic.gather, 1.0, _number(traffic.gather.time)),
-        ("tied embedding", "first and last stage", ("all_reduce",), layout.tied, traffic.tied, 1.0,
+        ("updated weights", "data", ("all_gather",), gathered, traffic.gather, 1.0, _number(traffic.gather.time)),
+        ("tied embedding", "first and last stage", ("all_reduce",), sent.tied, traffic.tied, 1.0,
          _number(traffic.tied.time)),
-    )  # fmt: skip
+    ]  # fmt: skip
     found = []
-    for name, axis, kinds, sent, call, count, exposed in calls:
-        ranks, message = int(_number(sent.size)), _number(sent.message)
-        if ranks < 2 or message == 0:
+    for name, axis, kinds, message, call, count, exposed in calls:
+        if message is None or int(_number(message.size)) < 2 or _number(message.message) == 0:
             continue
-        by_tier = _bytes_by_tier(r, kinds, sent)
+        by_tier = _bytes_by_tier(r, kinds, message)
         number = int(_number(call.algorithm))
         crossed = [tier for tier, count_ in enumerate(by_tier) if count_ > 0]
         found.append(
             Collective(
-                name=name, kind=" + ".join(kind.replace("_", "-") for kind in kinds), axis=axis, ranks=ranks,
-                message=message, calls=count, algorithm=ALGORITHMS[number] if number >= 0 else "direct",
+                name=name, kind=" + ".join(kind.replace("_", "-") for kind in kinds), axis=axis,
+                ranks=int(_number(message.size)), message=_number(message.message), calls=count,
+                algorithm=ALGORITHMS[number] if number >= 0 else "direct",
                 bytes_by_tier=by_tier, tier=max(crossed, default=0), time=_number(call.time), exposed=exposed,
             )
         )
     return tuple(found)
+
+
+def _scaled(sent: Message | None, size: float) -> Message | None:
+    """A message that counts parameters, in bytes."""
+    return None if sent is None else Message(sent.size, sent.distance, sent.message * size)
 
 
 def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message) -> tuple[float, ...]:
@@ -359,9 +385,10 @@ def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits
         broken = float(evaluation.violation(name)[0])
         left, relation, right = broken, "==", 0.0
         if name == DEVICES_RULE:
-            left, right = _number(plan.tensor * plan.pipeline * plan.data), _number(r.cluster.devices)
+            degrees = plan.tensor * plan.pipeline * plan.data * plan.context
+            left, right = _number(degrees), _number(r.cluster.devices)
         elif name == "pipeline <= layers":
-            left, relation, right = _number(plan.pipeline), "<=", float(layout.blocks["body"].count)
+            left, relation, right = _number(plan.pipeline), "<=", float(layer_counts(layout.blocks)[0])
         found.append(Constraint(name, left, relation, right, "", broken <= 0, None))
     return tuple(found)
 
@@ -369,26 +396,23 @@ def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits
 def _stages(r: Rows, layout: Layout, traffic: Traffic) -> tuple[StageKind, ...]:
     """Stage kinds in pipeline order with what each holds and takes."""
     stages, held = layout.stages, layout.memory.by_stage
-    one = passes(layout, price(r, layout.blocks, layout.work), traffic)
-    body, first, last = ((_number(pair[0]), _number(pair[1])) for pair in (one.body, one.first, one.last))
+    times = stage_times(r, layout, passes(r, layout, traffic))
     flying = [_number(count) for count in in_flight(layout.plan, stages)]
     single = bool(_number(stages.is_single))
-    middle = ("high", "low")
-    kinds: list[tuple[str, int, float, float, Any, tuple[tuple[float, float], ...]]]
-    kinds = [("first", 1, _number(stages.first), flying[0], held[0], (first, last) if single else (first,))]
-    for kind in middle:
+    lead = float(layout.blocks["lead"].count)
+    kinds: list[tuple[str, int, float, float, Any, Any]]
+    kinds = [("only" if single else "first", 1, _number(stages.first) + lead, flying[0], held[0], times.first)]
+    for kind in ("high", "low"):
         count = int(_number(getattr(stages, f"{kind}_count")))
         if count:
-            kinds.append(("middle", count, _number(getattr(stages, kind)), flying[1], held[1], ()))
+            layers = _number(getattr(stages, kind))
+            kinds.append(("middle", count, layers, flying[1], held[1], getattr(times, kind)))
     if not single:
-        kinds.append(("last", 1, _number(stages.last), flying[2], held[2], (last,)))
-    found = []
-    for name, count, layers, in_work, bytes_held, ends in kinds:
-        forward = layers * body[0] + math.fsum(end[0] for end in ends)
-        backward = layers * body[1] + math.fsum(end[1] for end in ends)
-        shown = "only" if single else name
-        found.append(StageKind(shown, count, int(layers), in_work, forward, backward, _number(bytes_held)))
-    return tuple(found)
+        kinds.append(("last", 1, _number(stages.last), flying[2], held[2], times.last))
+    return tuple(
+        StageKind(name, count, int(layers), in_work, _number(time[0]), _number(time[1]), _number(bytes_held))
+        for name, count, layers, in_work, bytes_held, time in kinds
+    )
 
 
 @dataclass(frozen=True)
@@ -429,6 +453,7 @@ class Comparison:
 
     time, energy   parts whose differences add up to the difference of step time [s] and energy a step [J],
                    largest difference first
+    uncertainty    90% intervals of step time, throughput and energy, and the probability that a is better
     same_work      both train the same network with the same batch and sequence
     """
 
@@ -438,6 +463,7 @@ class Comparison:
     metrics: tuple[MetricPair, ...]
     time: tuple[PartDifference, ...]
     energy: tuple[PartDifference, ...]
+    uncertainty: tuple[UncertainPair, ...]
     same_work: bool
 
     def to_plain(self) -> dict[str, Any]:
@@ -467,6 +493,7 @@ def comparison(a: Design, b: Design) -> Comparison:
         metrics=tuple(pairs),
         time=part_differences(first, second, TIME_PARTS),
         energy=part_differences(first, second, ENERGY_PARTS),
+        uncertainty=uncertain_pairs(a, b),
         same_work=not any(item.name.startswith("workload.") for item in inputs),
     )
 

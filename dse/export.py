@@ -20,11 +20,22 @@ import numpy as np
 
 from dse.api import SearchReport, problem_of
 from dse.atomic import write_atomic
-from dse.columns import blocks, csv_pieces, front_columns, hardware_of, named_plans, trial_pieces
+from dse.columns import (
+    Column,
+    blocks,
+    csv_pieces,
+    front_columns,
+    hardware_of,
+    heading,
+    human_unit,
+    named_plans,
+    trial_pieces,
+)
 from dse.manifest import FORMAT, described, manifest
 from dse.plot_data import front_data
 from dse.recorded import read_json
 from dse.serialize import design_to_plain, plain
+from dse.simulation.step import re_score
 from dse.spec import SearchSpec
 
 if TYPE_CHECKING:
@@ -40,7 +51,31 @@ def front_frame(report: SearchReport) -> pandas.DataFrame:
     """The table of `pareto.csv`: one row a design of the front, objectives first, units in the headings."""
     import pandas
 
-    return pandas.DataFrame({column.heading: column.series() for column in front_columns(report)})
+    return pandas.DataFrame({column.heading: column.series() for column in exported_columns(report)})
+
+
+#: Designs of a front that are simulated at most, and tasks of all their simulations: some seconds together.
+SIMULATED, SIMULATED_TASKS = 1_000, 1_000_000
+
+
+def exported_columns(report: SearchReport) -> list[Column]:
+    """The columns of the front and, last, each design's step time by event simulation.
+
+    The best designs come first; those for which `SIMULATED` or `SIMULATED_TASKS` leaves nothing have no such time.
+    """
+    keys = [
+        (tuple(row), tuple(plan))
+        for row, plan in zip(report.result.rows.tolist(), report.result.plans.tolist(), strict=True)
+    ]
+    first: dict[Any, int] = {}
+    for i, key in enumerate(keys):
+        first.setdefault(key, i)
+    chosen = list(first.items())[:SIMULATED]
+    times = re_score((report.design(i) for _, i in chosen), budget=SIMULATED_TASKS)
+    known = dict(zip((key for key, _ in chosen), times, strict=True))
+    size, unit = human_unit("step_time", "s")
+    values = np.array([known.get(key, np.nan) for key in keys], dtype=float) / size
+    return [*front_columns(report), Column(heading("step_time_simulated", unit), values)]
 
 
 # Exact designs -----------------------------------------------------------------------------------------------------
@@ -170,7 +205,7 @@ def _of_this_run(note: str, report: SearchReport) -> bool:
 
 
 def _front_pieces(report: SearchReport) -> Iterator[bytes]:
-    columns = front_columns(report)
+    columns = exported_columns(report)
     return csv_pieces(iter([columns]), [column.heading for column in columns])
 
 

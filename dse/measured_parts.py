@@ -1,4 +1,4 @@
-"""Rows of measured or published parts of the model: kernels, collectives, systolic arrays, chips, memory.
+"""Rows of measured or published parts of the model: systolic arrays, chips, memory.
 
 Each reader yields one `Case` a row, predicted by the product's own functions or skipped with the reason.
 """
@@ -6,147 +6,22 @@ Each reader yields one `Case` a row, predicted by the product's own functions or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design, rows
 from dse.evaluation.memory import in_flight, saved_bytes
-from dse.evaluation.price import price_matmuls
 from dse.evaluation.stages import blocks_by_place, stages
-from dse.evaluation.work import work
-from dse.measured_runs import DEVICES, Case, Row, chip_of, cluster_of
-from hw_models.cluster import Cluster, Tier
+from dse.measured_runs import Case, Row
 from hw_models.compute.systolic import array_cycles
 from hw_models.devices import comparisons
-from hw_models.network.collective_time import collective_time
-from hw_models.stacks import stack
 from workloads.network import Workload
-from workloads.operators import Block, Matmul, Saved
 from workloads.plan import Plan
 from workloads.precision import Training
 from workloads.transformer import DecoderTransformer
 
-KERNEL_STACK = "generic"
 DATAFLOWS = {"os": 0, "ws": 1, "is": 2}
-
-
-def kernel_cases(table: Iterable[Row], stem: str) -> Iterator[Case]:
-    """Matrix products alone: time of the forward product, launch included [s]."""
-    for number, row in enumerate(table, start=1):
-        kernel = row["kernel"]
-        name = "GEMM" if kernel.startswith("GEMM") else kernel.split(":")[0]
-        case = Case(
-            f"{stem}/{name}", row.get("row_id") or f"{stem}:{number}", "s", split=row.get("split") or "",
-            measured=_kernel_seconds(row),
-            inputs=tuple(row[key] for key in ("kernel", "impl", "device", "dtype", "M", "N", "K")),
-            traits={key: row[key] for key in ("device", "dtype", "M", "N", "K")},
-        )  # fmt: skip
-        reason = _kernel_obstacle(row, case.measured)
-        yield replace(case, skipped=reason) if reason else replace(case, predicted=gemm_seconds(row))
-
-
-def _kernel_seconds(row: Row) -> float | None:
-    if row["time_us"]:
-        return float(row["time_us"]) * 1e-6
-    if row["tflops_per_s"] and row["M"] and row["N"] and row["K"]:
-        return 2.0 * float(row["M"]) * float(row["N"]) * float(row["K"]) / (float(row["tflops_per_s"]) * 1e12)
-    return None
-
-
-def _kernel_obstacle(row: Row, measured: float | None) -> str:
-    if row["kernel"].startswith("GEMM (max"):
-        return "a device's best shape: a constant, not a measurement to predict"
-    if row["kernel"] != "GEMM":
-        return f"kernel {row['kernel'].split(':')[0]!r} is not priced alone yet"
-    if row["device"] not in DEVICES:
-        return f"device {row['device']!r} is not in the table of chips"
-    if row["dtype"] not in chip_of(row["device"]).matmul_rates:
-        return f"precision {row['dtype']!r}: {row['device']} has no matrix rate for it"
-    return "" if measured else "no measured time"
-
-
-@dataclass(frozen=True)
-class OneProduct:
-    """A network whose body is one matrix product, to price it by the path every design takes."""
-
-    product: Matmul
-    name: str = "one product"
-
-    def blocks(self, sequence: int) -> tuple[Block, ...]:
-        """The product as the only operator of the body."""
-        nothing = Saved(0, 0, 0, 0, 0)
-        return tuple(
-            Block(place, 1, place, products, (), 1, 0, 0, 0, nothing, 1)  # type: ignore[arg-type]
-            for place, products in (("first", ()), ("body", (self.product,)), ("last", ()))
-        )
-
-    def divisors(self) -> dict[str, int]:
-        """Nothing is split."""
-        return {}
-
-
-def gemm_seconds(row: Row) -> float:
-    """Time of one product (M x K)(K x N) on a chip [s], as an operator of a step is priced."""
-    m, n, k = (int(float(row[key])) for key in ("M", "N", "K"))
-    network = OneProduct(Matmul("product", m, n, k))
-    design = Design(
-        chip_of(row["device"]), Cluster(1, (Tier(1),)), Plan(), Workload(network, 1, 1), stack(KERNEL_STACK),
-        Training(precision=row["dtype"], gradient_bytes=2),  # type: ignore[arg-type]
-    )  # fmt: skip
-    body = {"body": network.blocks(1)[1]}
-    once = {name: np.ones(1) for name in ("tensor", "micro_batch", "sequence_parallel")}
-    priced = price_matmuls(rows(design), work(body, design.training, once, paired=True))
-    return float(priced.time[0].reshape(-1)[0])
-
-
-def collective_cases(table: Iterable[Row], stem: str) -> Iterator[Case]:
-    """All-reduces of groups inside a node or across nodes [s]."""
-    for number, row in enumerate(table, start=1):
-        if row["kind"] != "measured":
-            continue
-        case = Case(
-            f"{stem}/{row['collective'].split(' ')[0]}", row.get("row_id") or f"{stem}:{number}", "s",
-            split=row.get("split") or "",
-            inputs=tuple(row[key] for key in ("collective", "device", "topology", "num_devices", "payload_bytes")),
-            traits={key: row[key] for key in ("device", "topology", "num_devices", "payload_bytes")},
-        )  # fmt: skip
-        reason = _collective_obstacle(row)
-        if reason:
-            yield replace(case, skipped=reason)
-            continue
-        size, payload = float(row["num_devices"]), float(row["payload_bytes"])
-        busbw = row["busbw_GBps"]
-        seconds = (
-            float(row["time_us"]) * 1e-6 if row["time_us"]
-            else 2.0 * (size - 1.0) / size * payload / (float(busbw) * 1e9)
-        )  # fmt: skip
-        cost = collective_time(
-            _cluster_of_group(row), chip_of(row["device"]), stack(KERNEL_STACK), "all_reduce",
-            size=size, stride=1.0, message=payload,
-        )  # fmt: skip
-        yield replace(case, measured=seconds, predicted=float(np.asarray(cost.time).reshape(-1)[0]))
-
-
-def _collective_obstacle(row: Row) -> str:
-    if row["collective"] != "all_reduce":
-        return f"collective {row['collective']!r} is not compared yet"
-    missing = [name for name in ("device", "num_devices", "payload_bytes") if not row[name]]
-    if missing:
-        return f"incomplete: no {', '.join(missing)}"
-    if row["device"] not in DEVICES:
-        return f"device {row['device']!r} is not in the table of chips"
-    return "" if row["time_us"] or row["busbw_GBps"] else "no measured time"
-
-
-def _cluster_of_group(row: Row) -> Cluster:
-    """The reference cluster of the device; four devices wired to each other are a tier of their own."""
-    devices = int(float(row["num_devices"]))
-    known = cluster_of(row["device"], max(devices, 8))
-    if "fully connected" in row["topology"]:
-        return Cluster(devices, (replace(known.tiers[0], size=devices, topology="full"),), known.name)
-    return known
 
 
 def systolic_cases(table: Iterable[Row], stem: str) -> Iterator[Case]:

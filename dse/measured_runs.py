@@ -8,18 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 from dse.evaluation.design import Design
+from dse.measured_devices import DEVICES, chip_of, cluster_of, node_bandwidth, slices_of
 from hw_models.chip import Chip
-from hw_models.cluster import Cluster
-from hw_models.clusters import cluster
-from hw_models.devices import chip
 from hw_models.stacks import stack
 from workloads.network import Workload
-from workloads.plan import Plan
+from workloads.plan import NONE, Plan
+from workloads.plan import RECOMPUTE as RECOMPUTATIONS
 from workloads.precision import Training
+from workloads.published import network as published_network
+from workloads.training import hardware_flops, model_flops
 from workloads.transformer import DecoderTransformer
 
 Row = Mapping[str, str]
@@ -58,51 +58,51 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Device:
-    """How a device of the tables is named in the product: chip, cluster, and memory capacity if it differs [B]."""
-
-    chip: str
-    cluster: str
-    capacity: float = 0.0
-
-
-DEVICES: dict[str, Device] = {
-    "A100": Device("a100-sxm-80gb", "dgx-a100"),
-    "A100-80GB": Device("a100-sxm-80gb", "dgx-a100"),
-    "A100-SXM-80GB": Device("a100-sxm-80gb", "dgx-a100"),
-    "A100-40GB": Device("a100-sxm-40gb", "dgx-a100"),
-    "H100": Device("h100-sxm", "dgx-h100"),
-    "H100-SXM-80GB": Device("h100-sxm", "dgx-h100"),
-    "V100": Device("v100-sxm2", "dgx-v100"),
-    "V100-SXM2-32GB": Device("v100-sxm2", "dgx-v100"),
-    "V100-SXM2-16GB": Device("v100-sxm2", "dgx-v100", 16e9),
-    "TPUv2": Device("tpu-v2", "tpu-v2-pod"),
-    "TPUv3": Device("tpu-v3", "tpu-v3-pod"),
-    "TPUv4": Device("tpu-v4", "tpu-v4-pod"),
-}
-
-
-@dataclass(frozen=True)
 class StackRules:
     """What a measured software stack is in the product, and what its plans leave unsaid.
 
-    overlaps    gradients are reduced, and stages exchange, behind computation.  Megatron-LM of 2021 and 2022 does
-                neither (Korthikanti et al. 2022, section 6.3), and DeepSpeed leaves it off by default
-    attention   kernel where the row names none: Megatron's own, before fused attention kernels
-    padding     vocabulary rows a device of the tensor axis is padded to
+    overlaps       gradients are reduced, and stages exchange, behind computation.  Megatron-LM of 2021 and 2022 does
+                   neither (Korthikanti et al. 2022, section 6.3), and DeepSpeed leaves it off before ZeRO-3
+    attention      kernel where the row names none, and kernel of the loss: Megatron's own of 2021 are not fused
+    padding        vocabulary rows a device of the tensor axis is padded to
+    gradient_bytes bytes of a gradient as it is accumulated and reduced.  Megatron adds them up in fp32, as does
+                   PyTorch's FSDP where it is told so (torchtitan); others keep the format of the products
+    sequence_parallel   the tensor axis splits norms and dropout too, in every plan with one
+    context_ring   keys and values go round a ring; torchtitan gathers them
+    expert_tensor  each expert is split over the tensor axis; Megatron Bridge gives tensor ranks experts of their own
+    zero_stage, recompute   of plans that leave them blank: 0 and none; recipes of Megatron Core split optimizer state
+                   (their distributed optimizer is on), and MaxText splits weights and keeps only inputs of blocks
+    keeps_stages   in a pipeline, weights are gathered and gradients reduced once a step (as ZeRO-1 does), and a
+                   blank micro_batch makes as many micro-batches as stages: torchtitan's default
     """
 
     name: str
     overlaps: bool = True
     attention: str = "fused"
     padding: int = 1
+    gradient_bytes: int = 4
+    sequence_parallel: bool = False
+    context_ring: bool = True
+    expert_tensor: bool = True
+    zero_stage: str = "0"
+    recompute: str = ""
+    keeps_stages: bool = False
 
 
 MEGATRON = StackRules("megatron-lm", overlaps=False, attention="materialized", padding=128)
+MEGATRON_DEEPSPEED = replace(MEGATRON, name="megatron-deepspeed", gradient_bytes=2)
+NEMO = StackRules("nemo", attention="pipelined", padding=128, gradient_bytes=2, sequence_parallel=True, zero_stage="1")
 STACKS: dict[str, StackRules] = {
     "Megatron-LM": MEGATRON,
-    "Megatron-DeepSpeed": MEGATRON,
-    "MaxText": StackRules("compiled"),
+    "Megatron-DeepSpeed": MEGATRON_DEEPSPEED,
+    "Megatron/SAT DeepSpeed": MEGATRON_DEEPSPEED,
+    "DeepSpeed-ZeRO3": replace(MEGATRON_DEEPSPEED, name="deepspeed-zero3", overlaps=True),
+    "llm-foundry": StackRules("llm-foundry", gradient_bytes=2),
+    "torchtitan": StackRules("torchtitan", sequence_parallel=True, context_ring=False, keeps_stages=True),
+    "InternEvo": StackRules("internevo", gradient_bytes=2),
+    "MaxText": StackRules("maxtext", gradient_bytes=2, zero_stage="3", recompute="full"),
+    "NeMo": NEMO,
+    "Megatron-Bridge": replace(NEMO, name="megatron-bridge", expert_tensor=False),
     "Levanter": StackRules("compiled"),
     "T5X/Pathways": StackRules("compiled"),
 }
@@ -111,7 +111,22 @@ GENERIC = StackRules("generic")
 #: Networks that differ from the GPT block, by a word of the model's name.
 FAMILIES: tuple[tuple[str, dict[str, Any]], ...] = (
     (
-        "llama|internlm|mistral|qwen",
+        "qwen3",
+        {
+            "gated": True, "positions": "rotary", "tied": False, "norm": "rmsnorm", "biases": "none",
+            "dropout": False, "qk_norm": True,
+        },
+    ),
+    (
+        # attention has biases, the MLP has none
+        "internlm",
+        {
+            "gated": True, "positions": "rotary", "tied": False, "norm": "rmsnorm", "biases": "qkv",
+            "dropout": False,
+        },
+    ),
+    (
+        "llama|mistral|qwen",
         {
             "gated": True, "positions": "rotary", "tied": False, "norm": "rmsnorm", "biases": "none",
             "dropout": False,
@@ -119,14 +134,40 @@ FAMILIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
     ("glm", {"gated": True, "positions": "rotary"}),
     ("gemma", {"gated": True, "positions": "rotary", "norm": "rmsnorm", "biases": "none", "dropout": False}),
-    ("mpt", {"dropout": False}),
+    (
+        # a table of positions and biases everywhere: its rows are counted so, 64.862e9 parameters at hidden 8192
+        "mpt",
+        {"dropout": False},
+    ),
+    (
+        # one norm a layer, attention and MLP side by side, 48 heads of 256
+        "palm",
+        {
+            "head_dim": 256, "gated": True, "positions": "rotary", "norm": "rmsnorm", "biases": "none",
+            "parallel_block": True, "dropout": False,
+        },
+    ),
     (
         # 256-wide heads whatever the hidden size: 52e9 parameters at hidden 12288 with 32 heads
         "maxtext",
         {"head_dim": 256, "positions": "rotary", "tied": False, "norm": "rmsnorm", "biases": "none", "dropout": False},
     ),
 )
-MIXTURES = re.compile(r"deepseek|mixtral|moe|gpt-oss|llama4|kimi|\d+x\d+b|-a\d+b|gemma4-26b", re.IGNORECASE)
+MIXTURES = re.compile(
+    r"deepseek|mixtral|moe|gpt[- _]oss|llama4|kimi|\d+x\d+b|[-_]a\d+b|gemma4-26b|nemotron_3", re.IGNORECASE
+)
+#: Mixtures of experts whose sizes were published, by a word of the model's name: rows name the rest of their sizes.
+PUBLISHED: tuple[tuple[str, str], ...] = (
+    ("deepseek-?v?3", "deepseek-v3"),
+    ("qwen3_30b", "qwen3-30b-a3b"),
+    ("qwen3_235b", "qwen3-235b-a22b"),
+    ("gpt[- _]oss[- _]120b", "gpt-oss-120b"),
+    ("gpt[- _]oss[- _]20b", "gpt-oss-20b"),
+    ("mixtral[- _]?8x7b", "mixtral-8x7b"),
+    ("mixtral[- _]?8x22b", "mixtral-8x22b"),
+    ("llama4.*scout", "llama4-scout"),
+    ("kimi[- _]?k2", "kimi-k2"),
+)
 
 RECOMPUTE: dict[str, tuple[str, bool]] = {
     "": ("none", False),
@@ -136,12 +177,15 @@ RECOMPUTE: dict[str, tuple[str, bool]] = {
     "full": ("full", False),
     "full recompute": ("full", False),
     "selective": ("selective", False),
+    "selective(per-op)": ("per_operator", False),
     "selective recompute": ("selective", False),
     "selective+sp": ("selective", True),
     "selective recompute + sp": ("selective", True),
     "full+sp": ("full", True),
 }
-PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp16/bf16 (see source)": "bf16", "fp32": "fp32", "fp8": "fp8"}
+#: By how a recipe's name begins: scales of blocks, rows or tensors, and whether products wait for the tensor axis'
+#: messages, are the same products.
+PRECISIONS = {"fp16": "fp16", "bf16": "bf16", "fp32": "fp32", "fp8": "fp8", "mxfp8": "fp8"}
 #: Without these a row does not say what ran.
 NEEDED = ("layers", "hidden", "heads", "seq_len", "global_batch", "device", "num_devices")
 
@@ -149,17 +193,18 @@ NEEDED = ("layers", "hidden", "heads", "seq_len", "global_batch", "device", "num
 def run_case(row: Row, stem: str, number: int) -> Case:
     """One measured training step: its design and measured time [s].
 
-    Blank cells: ffn 4 x hidden, kv_heads = heads, vocabulary 50304, micro_batch 1, interleave 1, zero_stage 0,
-    recompute none, tensor and pipeline 1, data the rest.  Attention as the stack's (`STACKS`).  Biases, norms,
-    gates and positions follow the model's family (`FAMILIES`), GPT unless named.  The network of a node as the
-    notes say, else that of the reference cluster of the device (`DEVICES`).
+    Blank cells: ffn 4 x hidden, kv_heads = heads, vocabulary 50304, micro_batch 1, interleave 1, tensor, context,
+    expert and pipeline 1, data the rest.  Attention, precision of gradients, blank zero_stage and recompute as the
+    stack's (`STACKS`).  Biases, norms, gates and positions follow the model's family (`FAMILIES`), GPT unless
+    named; mixtures of experts are published ones (`PUBLISHED`).  The network of a node as the notes say, else that
+    of the reference cluster of the device (`DEVICES`).
     """
     group = row.get("group") or "all"
     name = row.get("row_id") or f"{stem}:{number}"
     known: dict[str, Any] = {"set": f"{stem}/{group}", "row_id": name, "unit": "s", "split": row.get("split") or ""}
     try:
         design = design_of(row)
-        measured = measured_time(row)
+        measured = measured_time(row, design)
     except (Skip, ValueError) as problem:
         return Case(skipped=str(problem), measured=_or_none(row), traits=traits_of(row), **known)
     inputs = tuple(sorted((key, value) for key, value in row.items() if key in INPUTS))
@@ -186,14 +231,35 @@ def traits_of(row: Row) -> dict[str, Any]:
     return {name: row.get(column) or "" for name, column in names.items()}
 
 
-def measured_time(row: Row) -> float:
-    """Seconds of a step: as printed, or from tokens a second and device."""
+def measured_time(row: Row, design: Design | None = None) -> float:
+    """Seconds of a step: as printed; or from tokens a second and device; or, for a known design, from its FLOP/s.
+
+    t = F / (u P n): F FLOP of the step, u P the share of peak or the FLOP/s of a device, n devices.
+    MFU and FLOP/s of kind "model" count the products forward and backward with full attention squares, no
+    recomputation (PaLM, appendix B); of kind "hardware" they count what the plan recomputes too.
+    """
     if row.get("measured_iter_time_s"):
         return float(row["measured_iter_time_s"])
-    if not (row.get("tokens_per_s_per_device") and row.get("global_batch") and row.get("seq_len")):
+    if row.get("tokens_per_s_per_device") and row.get("global_batch") and row.get("seq_len"):
+        tokens = _whole(row, "global_batch") * _whole(row, "seq_len")
+        return tokens / (float(row["tokens_per_s_per_device"]) * _whole(row, "num_devices"))
+    if design is None or not (found := counted_time(row, design)):
         raise Skip("no measured step time")
-    tokens = _whole(row, "global_batch") * _whole(row, "seq_len")
-    return tokens / (float(row["tokens_per_s_per_device"]) * _whole(row, "num_devices"))
+    return found
+
+
+def counted_time(row: Row, design: Design) -> float:
+    """Seconds of a step from its MFU or FLOP/s (see `measured_time`); 0 where the row has neither."""
+    kind, devices = row.get("tflops_kind") or "", _whole(row, "num_devices")
+    if row.get("mfu_pct"):
+        stated = float(row["peak_tflops_used"]) * 1e12 if row.get("peak_tflops_used") else 0.0
+        peak = stated or float(design.chip.peak_flops(design.training.precision))
+        return model_flops(design.workload) / (float(row["mfu_pct"]) / 100 * peak * devices)
+    if not row.get("measured_tflops_per_device") or not kind.startswith(("model", "hardware")):
+        return 0.0
+    repeated = NONE if kind.startswith("model") else int(design.plan.recompute)
+    flops = hardware_flops(design.workload, RECOMPUTATIONS[repeated])
+    return flops / (float(row["measured_tflops_per_device"]) * 1e12 * devices)
 
 
 def _or_none(row: Row) -> float | None:
@@ -205,26 +271,31 @@ def _or_none(row: Row) -> float | None:
 
 def design_of(row: Row) -> Design:
     """The design of a row; `Skip` says what the row lacks or the product cannot express."""
-    if MIXTURES.search(row.get("model") or ""):
-        raise Skip("mixture of experts: no such network yet")
     if "lora" in (row.get("model") or "").lower():
         raise Skip("LoRA fine-tuning: most weights are frozen")
     missing = [name for name in NEEDED if not row.get(name)]
     if missing:
         raise Skip(f"incomplete: no {', '.join(missing)}")
-    if row["device"] not in DEVICES:
-        raise Skip(f"device {row['device']!r} is not in the table of chips")
+    device, notes, devices = row["device"], row.get("notes") or "", _whole(row, "num_devices")
+    if device not in DEVICES:
+        raise Skip(f"device {device!r} is not in the table of chips")
     rules = STACKS.get(row.get("stack") or "", GENERIC)
-    plan, devices = plan_of(row, rules), _whole(row, "num_devices")
-    sequence = _whole(row, "seq_len")
-    hardware = chip_of(row["device"])
-    training = Training(precision=precision_of(row, hardware), attention=attention_of(row, rules))  # type: ignore[arg-type]
+    hardware = chip_of(device)
+    plan = plan_of(row, rules)
+    network = network_of(row, padding=rules.padding * int(plan.tensor))
+    training = Training(
+        precision=precision_of(row, hardware),  # type: ignore[arg-type]
+        gradient_bytes=rules.gradient_bytes,
+        attention=attention_of(row, rules),  # type: ignore[arg-type]
+        cross_entropy="materialized" if rules.attention == "materialized" else "fused",
+        scaling="row" if "rowwise" in (row.get("precision") or "") else "tensor",
+    )
     return Design(
         hardware,
-        cluster_of(row["device"], devices, node_bandwidth(row.get("notes") or "")),
+        cluster_of(device, devices, node_bandwidth(notes), slices=slices_of(notes)),
         plan,
-        Workload(network_of(row, padding=rules.padding * int(plan.tensor)), sequence, _whole(row, "global_batch")),
-        stack(rules.name),
+        Workload(network, _whole(row, "seq_len"), _whole(row, "global_batch")),
+        stack(rules.name, hardware.name),
         training,
     )
 
@@ -232,6 +303,8 @@ def design_of(row: Row) -> Design:
 def network_of(row: Row, *, padding: int = 1) -> DecoderTransformer:
     """The network of a row: its sizes, and the family of its name for the rest."""
     model, hidden = row.get("model") or "", _whole(row, "hidden")
+    if MIXTURES.search(model):
+        return mixture_of(row, padding)
     shape: dict[str, Any] = {}
     for words, found in FAMILIES:
         if re.search(words, model, re.IGNORECASE):
@@ -251,53 +324,82 @@ def network_of(row: Row, *, padding: int = 1) -> DecoderTransformer:
     )
 
 
+def mixture_of(row: Row, padding: int) -> DecoderTransformer:
+    """The published mixture of experts that a row names, which must have the row's layers and hidden size."""
+    model = row.get("model") or ""
+    found = next((name for words, name in PUBLISHED if re.search(words, model, re.IGNORECASE)), "")
+    if not found:
+        raise Skip(f"mixture of experts: no published sizes of {model!r} in the table of networks")
+    network = published_network(found)
+    if (network.layers, network.hidden) != (_whole(row, "layers"), _whole(row, "hidden")):
+        raise Skip(f"mixture of experts: {found} has other layers or another hidden size than the row")
+    return replace(network, vocabulary_multiple=padding)
+
+
 def plan_of(row: Row, rules: StackRules) -> Plan:
     """The parallel plan of a row."""
-    for name in ("cp", "ep"):
-        if _whole(row, name, 1) > 1:
-            raise Skip({"cp": "context", "ep": "expert"}[name] + " parallelism: no such plan yet")
-    written = (row.get("recompute") or "").strip().lower()
+    written = (row.get("recompute") or rules.recompute).strip().lower()
     if written not in RECOMPUTE:
         raise Skip(f"recompute {written!r}: no such plan yet")
     recompute, sequence_parallel = RECOMPUTE[written]
     devices = _whole(row, "num_devices")
-    tensor, pipeline = _whole(row, "tp", 1), _whole(row, "pp", 1)
-    data = _whole(row, "dp", max(devices // (tensor * pipeline), 1))
-    if tensor * pipeline * data != devices:
+    tensor, pipeline, context = (_whole(row, name, 1) for name in ("tp", "pp", "cp"))
+    data = _whole(row, "dp", max(devices // (tensor * pipeline * context), 1))
+    if tensor * pipeline * context * data != devices:
         raise Skip("the degrees do not multiply to the devices")
+    stage, group = sharding(row.get("zero_stage") or rules.zero_stage, data * context)
+    micro_batch = 1
+    if rules.keeps_stages and pipeline > 1:
+        stage, micro_batch = min(stage, 1), max(_whole(row, "global_batch") // (data * pipeline), 1)
+    slices = slices_of(row.get("notes") or "")
+    interleave, layers = _whole(row, "interleave", 1), _whole(row, "layers")
     return Plan(
         tensor=tensor,
         pipeline=pipeline,
         data=data,
-        sequence_parallel=int(sequence_parallel),
-        micro_batch=_whole(row, "micro_batch", 1),
-        interleave=_whole(row, "interleave", 1),
-        zero_stage=zero_stage(row.get("zero_stage") or "", data),
+        context=context,
+        expert=_whole(row, "ep", 1),
+        expert_tensor=int(rules.expert_tensor),
+        context_ring=int(rules.context_ring),
+        sequence_parallel=int(sequence_parallel or (rules.sequence_parallel and tensor > 1)),
+        micro_batch=_whole(row, "micro_batch", micro_batch),
+        interleave=interleave,
+        split=_split(layers, pipeline * interleave) if interleave > 1 else "uniform",
+        zero_stage=stage,
+        # weights are split inside a pod; pods are copies of each other
+        zero_group=data * context // slices if slices > 1 and stage else group,
         recompute=recompute,
         overlap_data=int(rules.overlaps),
         overlap_pipeline=int(rules.overlaps),
+        overlap_tensor=int("async TP" in (row.get("precision") or "")),
     )
 
 
-def zero_stage(text: str, data: int) -> int:
-    """0 or 1; more is not a plan of the product yet."""
-    if "FSDP" in text or text.strip()[:1] in ("2", "3"):
-        raise Skip("ZeRO-2, ZeRO-3 and FSDP: no such plan yet")
-    group = re.search(r"group of (\d+)", text)
-    if group and data > int(group.group(1)):
-        raise Skip("optimizer sharded in groups smaller than the data axis: no such plan yet")
-    stage = text.strip()[:1] or "0"
-    if stage not in "01":
+def _split(layers: int, chunks: int) -> str:
+    """"balanced" where only layers, embedding and head together divide into the chunks of an interleaved schedule."""
+    return "balanced" if layers % chunks and (layers + 2) % chunks == 0 else "uniform"
+
+
+def sharding(text: str, ranks: int) -> tuple[int, int]:
+    """ZeRO stage and ranks of its group (0: all) as written: "3", "3(FSDP)", "FSDP 64", "1 (group of 8)".
+
+    Fully sharded data parallelism is stage 3.
+    """
+    stage = "3" if "FSDP" in text else text.strip()[:1] or "0"
+    if stage not in "0123":
         raise Skip(f"zero_stage {text!r} does not name a stage")
-    return int(stage)
+    found = re.search(r"(?:group of|FSDP) (\d+)", text)
+    group = int(found.group(1)) if found else 0
+    return int(stage), group if ranks > group else 0
 
 
 def precision_of(row: Row, hardware: Chip) -> str:
     """Number format of the products, one that the chip has."""
     written = row.get("precision") or "bf16"
-    if written not in PRECISIONS:
+    recipe = re.match(r"[a-z]*\d+", written)
+    if not recipe or recipe.group() not in PRECISIONS:
         raise Skip(f"precision {written!r}: no such recipe yet")
-    precision = PRECISIONS[written]
+    precision = "bf16" if "/bf16" in written else PRECISIONS[recipe.group()]
     if precision not in hardware.matmul_rates:
         raise Skip(f"precision {precision!r}: {hardware.name} has no matrix rate for it")
     return precision
@@ -308,40 +410,9 @@ def attention_of(row: Row, rules: StackRules) -> str:
     written = (row.get("attention_impl") or "").lower()
     if not written:
         return rules.attention
-    return "materialized" if "unfused" in written else "fused"
-
-
-@cache
-def chip_of(device: str) -> Chip:
-    """The chip of a device of the tables."""
-    found = DEVICES[device]
-    known = chip(found.chip)
-    if not found.capacity:
-        return known
-    return replace(known, hbm_stack_capacity=found.capacity / known.hbm_stacks)
-
-
-@cache
-def cluster_of(device: str, devices: int, bandwidth: float = 0.0) -> Cluster:
-    """The reference cluster of a device, with another bandwidth between nodes [B/s a device] if that is known."""
-    found = cluster(DEVICES[device].cluster, devices)
-    if not bandwidth or len(found.tiers) < 2:
-        return found
-    return replace(found, tiers=(found.tiers[0], replace(found.tiers[1], bandwidth=bandwidth), *found.tiers[2:]))
-
-
-def node_bandwidth(notes: str, node: int = 8) -> float:
-    """Bandwidth between nodes as notes state it [B/s a device, per direction]; 0 where they do not.
-
-    "inter-node 800 Gb/s" and "4x100Gb OmniPath" are of a node, "400 Gb/s RDMA per GPU" of a device.
-    """
-    if found := re.search(r"(\d+)\s*Gb/s RDMA per GPU", notes):
-        return float(found.group(1)) * 1e9 / 8
-    if found := re.search(r"inter-node (\d+)\s*Gb/s", notes):
-        return float(found.group(1)) * 1e9 / 8 / node
-    if found := re.search(r"(\d+)x(\d+)\s*Gb ", notes):
-        return float(found.group(1)) * float(found.group(2)) * 1e9 / 8 / node
-    return 0.0
+    if "unfused" in written:
+        return "materialized"
+    return "fused" if rules.attention == "materialized" else rules.attention
 
 
 def _whole(row: Row, name: str, default: int | None = None) -> int:

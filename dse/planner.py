@@ -186,7 +186,7 @@ def plan(
         raise ValueError(f"devices: found {devices} and a cluster of {wired.devices}, allowed: the same")
     model = network_named(network) if isinstance(network, str) else network
     workload = Workload(model, _sequence(model, sequence), global_batch)
-    software = stack_named(stack) if isinstance(stack, str) else stack
+    software = stack_named(stack, chosen.name) if isinstance(stack, str) else stack
     scene = Design(chosen, wired, Plan(), workload, software, training)
     chosen.matmul_rate(training.precision)
     table = enumerate_plans(workload, devices, plan_space)

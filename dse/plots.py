@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["front_figure", "front_png"]
+__all__ = ["amount", "few_ticks", "front_figure", "front_png", "plain_axes", "png", "pretty", "sheet", "ticks"]
 
 #: Most points drawn of a kind that only shows where the others lie.
 MOST_POINTS = 20_000
@@ -55,7 +55,7 @@ Marks = NDArray[np.bool_]
 # Words --------------------------------------------------------------------------------------------------------------
 
 
-def _pretty(text: str) -> str:
+def pretty(text: str) -> str:
     """Units and relations as they are printed; a name such as v100-sxm2 stays as it is."""
     text = re.sub(r"\b([mu]?m)2\b", r"\1²", text)
     return text.replace("us]", "µs]").replace("uJ]", "µJ]").replace("<=", "≤").replace(">=", "≥")
@@ -72,7 +72,7 @@ def _axis_unit(item: Objective, values: Floats) -> tuple[float, str]:
 def _axis_label(item: Objective, unit: str, separator: str = ", ") -> str:
     words = item.name.replace("_", " ")
     better = "more is better" if item.direction == "maximize" else "less is better"
-    return _pretty(f"{words} [{unit}]" if unit else words) + separator + better
+    return pretty(f"{words} [{unit}]" if unit else words) + separator + better
 
 
 def _title(data: FrontData) -> str:
@@ -82,7 +82,7 @@ def _title(data: FrontData) -> str:
     size, unit = _axis_unit(first, data.front[:, 0])
     count = len(data.front)
     designs = f"{count:,} design{'s' if count > 1 else ''} on the front"
-    return f"{data.subject}: {designs}; best {_pretty(f'{data.front[0, 0] / size:.3g} {unit}')}"
+    return f"{data.subject}: {designs}; best {pretty(f'{data.front[0, 0] / size:.3g} {unit}')}"
 
 
 def _subtitle(data: FrontData) -> str:
@@ -90,7 +90,7 @@ def _subtitle(data: FrontData) -> str:
     text = f"{rows}, {data.evaluations:,} designs evaluated; {data.limits}"
     if data.omitted:
         text += f"; reference chips that cannot run this: {', '.join(chip.split(':')[0] for chip in data.omitted)}"
-    return _pretty(text)
+    return pretty(text)
 
 
 def _lack(data: FrontData) -> str:
@@ -107,9 +107,7 @@ def _lack(data: FrontData) -> str:
 
 def front_png(data: FrontData) -> bytes:
     """The figure as a PNG file; equal data give equal bytes."""
-    stream = io.BytesIO()
-    front_figure(data).savefig(stream, format="png", dpi=150, metadata={"Software": None})
-    return stream.getvalue()
+    return png(front_figure(data))
 
 
 def front_figure(data: FrontData) -> Figure:
@@ -123,9 +121,7 @@ def front_figure(data: FrontData) -> Figure:
     else:
         _parallel(axes, data)
     if axes.get_legend_handles_labels()[0]:
-        figure.legend(
-            loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK, columnspacing=2.5
-        )
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK, columnspacing=2.5)
     if 1 < count <= 3 and data.references:
         _label_references(axes, data)  # last: the legend has taken its room from the axes
     return figure
@@ -143,11 +139,7 @@ def _canvas(data: FrontData) -> tuple[Figure, Axes]:
     title = title if len(title) <= width * 8.4 else title.replace("; ", ";\n")
     figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
     axes.set_title(_wrapped(_subtitle(data), width), fontsize=9, color="#555555", loc="left", pad=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
+    plain_axes(axes)
     return figure, axes
 
 
@@ -204,10 +196,10 @@ def _set_range(axes: Axes, axis: str, leading: Floats, everything: Floats) -> No
     margin = 0.07 * ((high - low) or span)
     ends = low - margin, high + margin
     getattr(axes, f"set_{axis}lim")(*(10.0**end if logarithmic else end for end in ends))
-    _ticks(axes, axis, logarithmic, ends)
+    ticks(axes, axis, logarithmic, ends)
 
 
-def _ticks(axes: Axes, axis: str, logarithmic: bool, ends: tuple[float, float]) -> None:
+def ticks(axes: Axes, axis: str, logarithmic: bool, ends: tuple[float, float]) -> None:
     """Plain numbers on the ticks, also on a logarithmic axis; 2 and 5 between decades where there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -252,7 +244,7 @@ def _draw_front(axes: Axes, data: FrontData, points: Floats, shown: list[tuple[f
     third = points[:, 2]
     if third.min() == third.max():  # one value needs no scale
         words = data.objectives[2].name.replace("_", " ")
-        label += _pretty(f", {words} {third[0]:.4g} {shown[2][1]}")
+        label += pretty(f", {words} {third[0]:.4g} {shown[2][1]}")
         axes.scatter(points[:, 0], points[:, 1], s=size, c=FRONT, label=label, zorder=3, **edge)
         return
     drawn = axes.scatter(
@@ -476,3 +468,56 @@ def _message(axes: Axes, text: str) -> None:
         zorder=6,
         bbox={"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": "#bbbbbb", "alpha": 0.94},
     )  # fmt: skip
+
+
+# Any figure -----------------------------------------------------------------------------------------------------------
+
+
+def sheet(title: str, subtitle: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """A figure of `size` [inch] with its title, a smaller line under it, and one pair of axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
+    axes = figure.add_subplot()
+    axes.set_title(_wrapped(subtitle, size[0]), fontsize=9, color="#555555", loc="left", pad=8)
+    plain_axes(axes)
+    return figure, axes
+
+
+def plain_axes(axes: Axes) -> None:
+    """Two spines, a faint grid behind the points."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.grid(color=GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def few_ticks(axes: Axes, values: Floats) -> None:
+    """The values themselves where they are few, else powers of two, or of ten where numbers are large."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    if len(values) <= 9 and float(np.min(values[1:] / values[:-1])) >= 1.4:
+        axes.set_xticks(values)
+    else:
+        axes.xaxis.set_major_locator(LogLocator(base=10 if values[-1] >= 1e6 else 2, numticks=7))
+
+
+def amount(value: float) -> str:
+    """12288 as 12.3k, 7e9 as 7G; four digits stay as they are."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size and value >= 1e4:
+            return f"{value / size:.3g}{prefix}"
+    return f"{value:.4g}"
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file; equal figures give equal bytes."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
+    return stream.getvalue()

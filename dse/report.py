@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.text_tables import columns_text, markdown_table, split_text, wrapped
+from dse.uncertainty import front_uncertainty
 from dse.units import format_quantity
 from dse.words import (
     PLAN_KEY,
@@ -363,6 +364,7 @@ def summary_markdown(report: SearchReport) -> str:
         parts += [f"{len(report):,} designs on the front; the best by {report.problem.objectives[0].name}:", ""]
         parts += [markdown_table(headings, rows), "", _meanings(report), ""]
         parts += [f"- best {name}: row {row}, {value}" for name, row, value in _extremes(report)]
+        parts += [f"- {_sureness(report)}"]
     else:
         parts += ["**No feasible configuration.**", *_nearest_lines(report)]
     parts += ["", _search_end(report), *(f"- {note}" for note in result.notes)]
@@ -371,6 +373,17 @@ def summary_markdown(report: SearchReport) -> str:
         parts += ["", "Designs that failed, by what they violate:", ""]
         parts += [markdown_table(["violated", "designs", "of all"], rows)]
     return join([*parts, "", PLAN_KEY, ""])
+
+
+def _sureness(report: SearchReport) -> str:
+    """One sentence: interval of the first row's step time, and how likely it is better than the next."""
+    found = front_uncertainty(report, most=2)
+    ends = f"{format_quantity(float(found.low[0]), 's')} to {format_quantity(float(found.high[0]), 's')}"
+    text = f"step time of row 0: {ends} with 90% probability (on {found.source})"
+    if len(report) < 2 or not found.probability_best[1] >= 0.0:
+        return text
+    name = report.problem.objectives[0].name
+    return f"{text}; it is better than row 1 by {name} with {found.probability_best[1]:.0%}"
 
 
 # Validation --------------------------------------------------------------------------------------------------------
@@ -387,16 +400,17 @@ def validation_text(found: Any) -> str:
         if score.n_scored
     ]  # fmt: skip
     headings = ["set", "scored", "mean", "median", "95%", "worst", "bias", "floor", "fitted"]
-    scored = sum(score.n_scored for score in found.sets)
-    total = sum(score.n for score in found.sets)
+    tables = [score for score in found.sets if not score.set.startswith("summary/")]
+    scored = sum(score.n_scored for score in tables)
+    total = sum(score.n for score in tables)
     parts = [
         f"{scored:,} of {total:,} measured rows compared. Errors are |predicted / measured - 1|; bias keeps the sign.",
         "",
         columns_text(headings, rows) if rows else "No set has a row that can be compared.",
-        _unscored_words(found.sets),
+        _unscored_words(tables),
         _fit_words(getattr(found, "fit", None)),
         _skipped_words(found.skipped),
-        _compared_rows(getattr(found, "rows", ())),
+        _compared_rows(getattr(found, "rows", ()) or ()),
     ]
     return join(parts)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dse.elasticity import Elasticity
     from dse.explain import Account, Comparison, Constraint, Operator, Part, PartDifference
     from dse.results import Evaluation
+    from dse.uncertainty import Interval, UncertainPair
 
 __all__ = ["account_text", "comparison_text"]
 
@@ -274,8 +275,27 @@ def comparison_text(comparison: Comparison) -> str:
             _difference_section("Where the step's time goes (one device, mean over stages)", comparison.time, "s"),
             _difference_section("Where the step's energy goes (whole cluster)", comparison.energy, "J"),
             section("Results", columns_text(["metric", "A", "B", "B/A", "of"], metrics, indent=2)),
+            _uncertainty_section(comparison.uncertainty),
         ]
     )
+
+
+def _uncertainty_section(pairs: Sequence[UncertainPair]) -> str:
+    """Intervals of both designs, how likely A is better, and what that rests on."""
+
+    def shown(found: Interval) -> str:
+        return f"{metric_text(found.metric, found.low)} to {metric_text(found.metric, found.high)}"
+
+    rows = [[pair.metric, shown(pair.a), shown(pair.b), percent(pair.probability_a, 0)] for pair in pairs]
+    sides = [
+        f"{name} {found.source}, {percent(found.residual, 0)} model error" for name, found in
+        (("A", pairs[0].a), ("B", pairs[0].b))
+    ]  # fmt: skip
+    return section(
+        f"How sure ({percent(pairs[0].a.level, 0)} intervals, same draws of constants for both)",
+        columns_text(["metric", "A", "B", "A is better"], rows, indent=2)
+        + "\n" + wrapped(f"Rests on: {'; '.join(sides)}.", indent=2, first="  "),
+    )  # fmt: skip
 
 
 def _scope(name: str) -> str:

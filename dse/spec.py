@@ -43,6 +43,7 @@ class Catalog:
     processes, memories                rows of the technology table; empty: not checked
     samplers                           searchers by name
     metric_units                       name -> base unit of everything that can be constrained or optimised
+    constants                          fitted constants of stacks and devices; None: those that ship
     """
 
     networks: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Catalog:
     memories: tuple[str, ...] = ()
     samplers: tuple[str, ...] = ("nsga2", "tpe", "qmc", "random")
     metric_units: Mapping[str, str] = field(default_factory=dict)
+    constants: Any = None
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,10 @@ def check_link(transfer_time: Callable[..., Any]) -> None:
 def check_network(network: Any) -> None:
     """A network: the attributes of `workloads.network.Network`, and counts that are conserved.
 
-    One class of first, body and last blocks; whole positive counts; a tensor degree of one changes nothing; the
-    shards of a degree that divides everything hold the FLOP of the whole; a parameter's gradients cost as much
-    as the forward product each; blocks of one sequence do not depend on an earlier call.
+    One class of first, body and last blocks, at most one of leading layers; whole positive counts; a tensor degree of
+    one changes nothing; the shards of a degree that divides everything hold the FLOP of the whole, and so do the
+    devices that split experts; a parameter's gradients cost as much as the forward product each; an attention core is
+    what its products compute; blocks of one sequence do not depend on an earlier call.
     """
     if not isinstance(network, Network):
         raise AssertionError(f"network: found {type(network).__name__}, allowed: an object with name, blocks, divisors")
@@ -106,7 +107,9 @@ def check_network(network: Any) -> None:
     for sequence in SEQUENCES:
         blocks = network.blocks(sequence)
         places = [block.place for block in blocks]
-        _claim("exactly one class of first, body and last blocks", sorted(places) == ["body", "first", "last"], places)
+        needed = sorted(place for place in places if place != "lead")
+        _claim("exactly one class of first, body and last blocks", needed == ["body", "first", "last"], places)
+        _claim("at most one class of leading layers", places.count("lead") <= 1, places)
         _claim("the same sequence gives the same blocks", network.blocks(sequence) == blocks, sequence)
         for block in blocks:
             _check_block(block, _common_degree(sizes))
@@ -159,7 +162,17 @@ def _check_block(block: Any, degree: int) -> None:
     _claim(f"{name}: parameters >= 0", block.parameters >= 0, block.parameters)
     whole = float(np.asarray(block.parameters_per_device(1.0)).reshape(-1)[0])
     _claim(f"{name}: degree 1 changes nothing", whole == block.parameters, (whole, block.parameters))
+    parts = (block.parameters_split, block.parameters_grouped, block.parameters_expert)
+    _claim(f"{name}: parts of the parameters are no more than all", 0 <= sum(parts) <= block.parameters, parts)
+    met, held = block.experts_per_token, block.expert_count
+    _claim(f"{name}: a token meets 1 to all of the experts", 1 <= met <= held, (met, held))
+    if block.attention is not None:
+        core = block.attention.flops
+        _claim(f"{name}: the attention core is what its products compute", core == block.core_flops, core)
     for matmul in block.matmuls:
+        if matmul.experts:
+            _check_experts(f"{name}, {matmul.name}", matmul)
+            continue
         alone = _shard_flops(matmul, 1.0)
         label = f"{name}, {matmul.name}"
         _claim(f"{label}: degree 1 changes nothing", alone == matmul.flops, (alone, matmul.flops))
@@ -171,6 +184,20 @@ def _check_block(block: Any, degree: int) -> None:
         m, n, k, _ = matmul.shard(1.0, 1.0)
         products = [np.prod([float(d) for d in phase_dimensions(m, n, k, p)]) for p in ("forward", "weight_gradient")]
         _claim(f"{label}: a gradient costs as much as the forward product", products[0] == products[1], products)
+
+
+def _check_experts(label: str, matmul: Any) -> None:
+    """Experts on one device, split over as many, whole and split over two tensor ranks: rows as even as they divide."""
+    even = float(matmul.experts)  # samples, so that every expert meets as many rows
+    for expert, tensor, split in ((1.0, 1.0, 1.0), (even, 1.0, 1.0), (even, 2.0, 0.0), (1.0, 2.0, 1.0)):
+        if split and tensor > 1 and {"n": matmul.n, "k": matmul.k}.get(matmul.split, 1) % 2:
+            continue
+        m, n, k, groups = (
+            float(np.asarray(size).reshape(-1)[0]) for size in matmul.shard(tensor, 2 * even, 1.0, expert, split)
+        )
+        found, whole = tensor * 2.0 * m * n * k * groups, 2 * even * matmul.flops
+        shown = {"expert": expert, "tensor": tensor, "expert_tensor": split, "found": found, "whole": whole}
+        _claim(f"{label}: FLOP are conserved over devices", found == whole, shown)
 
 
 def _shard_flops(matmul: Any, degree: float) -> float:

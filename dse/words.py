@@ -25,6 +25,10 @@ WORDS = {
     "time_backward": "backward",
     "time_recompute": "recomputation",
     "time_tensor": "tensor communication",
+    "time_context": "context communication",
+    "time_expert": "expert communication",
+    "time_shard": "ZeRO gathers and reductions",
+    "time_host": "waiting for the host",
     "time_bubble": "pipeline bubble",
     "time_data": "data communication",
     "time_update": "optimizer update",
@@ -38,47 +42,57 @@ WORDS = {
     "memory_activations": "activations",
     "memory_logits": "logits",
     "memory_reserve": "reserve and fragmentation",
+    "memory_buffers": "gathered weights and gradients at work",
     "array": "matrix arrays",
     "vector": "vector lanes",
     "hbm": "HBM bandwidth",
     "sram": "shared SRAM bandwidth",
     "launch": "kernel launches",
-    "host": "host issuing kernels",
 }
 
 
 def short_plan(plan: Plan) -> str:
     """A scalar plan in short, e.g. `t8 p8 d16 b1 v3 sp zero1 full`.
 
-    tN tensor, pN pipeline, dN data, bN micro-batch, vN interleaved chunks, sp sequence parallel, zero1 sharded
-    optimizer, sel or full recomputation; then what differs from 1f1b, overlap, uniform split and the usual order.
+    tN tensor, pN pipeline, dN data, bN micro-batch, vN interleaved chunks, sp sequence parallel, cN context, eN expert,
+    zeroN what ZeRO shards, sel, full or per-op recomputation; then what differs from 1f1b, overlap, uniform split and
+    the usual order.
     """
     named = plan.named()
     words = [f"t{named['tensor']}", f"p{named['pipeline']}", f"d{named['data']}", f"b{named['micro_batch']}"]
     words += [f"v{named['interleave']}"] if named["interleave"] > 1 else []
-    words += ["sp"] if named["sequence_parallel"] else []
-    words += ["zero1"] if named["zero_stage"] else []
-    words += {"none": [], "selective": ["sel"], "full": ["full"]}[named["recompute"]]
+    words += ["sp" + ("-overlap" if named["overlap_tensor"] else "")] if named["sequence_parallel"] else []
+    words += [f"c{named['context']}" + ("" if named["context_ring"] else " gather-kv")] if named["context"] > 1 else []
+    whole = "" if named["expert_tensor"] else " whole-experts"
+    words += [f"e{named['expert']}{whole}"] if named["expert"] > 1 else []
+    words += [f"zero{named['zero_stage']}"] if named["zero_stage"] else []
+    words += [f"group{named['zero_group']}"] if named["zero_group"] else []
+    words += ["no-reshard"] if named["zero_stage"] == 3 and not named["reshard"] else []
+    words += {"none": [], "selective": ["sel"], "full": ["full"], "per_operator": ["per-op"]}[named["recompute"]]
+    words += [f"of{named['recompute_layers']}"] if named["recompute_layers"] else []
+    words += [f"offload-{named['offload']}"] if named["offload"] != "none" else []
     if named["pipeline"] > 1:
-        words += ["gpipe"] if named["schedule"] == "gpipe" else []
+        words += {"gpipe": ["gpipe"], "zero_bubble": ["zb"]}.get(named["schedule"], [])
         words += [] if named["overlap_pipeline"] else ["no-overlap-p"]
         words += ["balanced"] if named["split"] == "balanced" else []
-    if named["data"] > 1 and not named["overlap_data"]:
+    if named["data"] * named["context"] > 1 and not named["overlap_data"]:
         words.append("no-overlap-d")
     return " ".join(words + _order(named))
 
 
 def _order(named: Mapping[str, Any]) -> list[str]:
     """The order of the axes above 1, innermost first, where it is not the usual one."""
+    degrees = dict(named) | {"data": named["data"] * named["context"]}
     usual, chosen = (
-        [axis for axis in order.split("-") if named[axis] > 1] for order in (CHOICES["order"][0], named["order"])
+        [axis for axis in order.split("-") if degrees[axis] > 1] for order in (CHOICES["order"][0], named["order"])
     )
     return [] if usual == chosen else ["order-" + "".join(axis[0] for axis in chosen)]
 
 
 PLAN_KEY = (
     "Plans: tN tensor, pN pipeline stages, dN data, bN micro-batch, vN interleaved chunks a stage, sp sequence "
-    "parallel, zero1 sharded optimizer state, sel/full recomputation (none unless shown), no-overlap-d/-p gradients/"
+    "parallel, cN context, eN expert, zero1/2/3 sharded optimizer state/and gradients/and weights (groupN: in groups), "
+    "sel/full/per-op recomputation (none unless shown; ofN layers a stage), zb zero bubble, no-overlap-d/-p gradients/"
     "transfers not overlapped, balanced ends, order-tpd ranks from neighbours outwards (tdp unless shown)."
 )
 

@@ -56,6 +56,10 @@ class Chip:
     hbm_stack_bandwidth: Any = quantity("B/s", "bandwidth of a stack", 3e11)
     links: Any = quantity("", "chip-to-chip links", 6, whole=True, low=0)
     link_bandwidth: Any = quantity("B/s", "bandwidth of one link, per direction", 5e10)
+    synchronous_rate: Any = quantity(
+        "", "matrix rate of kernels that wait for each matrix instruction, over the peak (Hopper: before wgmma)", 1.0,
+        high=1,
+    )
     matmul_rates: Mapping[str, float] = field(default_factory=lambda: SYSTOLIC_RATES)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hw_models.checks import require
 from hw_models.fields import choice, quantity
 
-TOPOLOGY = ("switch", "full", "ring", "torus2d", "torus3d", "fat_tree")
+TOPOLOGY = ("switch", "full", "ring", "torus2d", "torus3d", "fat_tree", "reducing_switch", "cube_mesh")
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Cluster:
     tiers: tuple[Tier, ...] = (Tier(),)
     name: str = "custom"
     usd_per_device_hour: Any = quantity("USD/h", "price of one device; 0: not given", 0.0, low=0)
+    host_bandwidth: Any = quantity("B/s", "between a device and its host's memory, per direction", 25e9)
     overhead_power: Any = quantity("W", "host and network power a device", 0.0, low=0)
     source: str = field(default="", metadata={"meaning": "where the numbers come from"})
 

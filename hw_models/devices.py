@@ -21,8 +21,10 @@ from hw_models.technology import technology
 class Published:
     """What a vendor published of a chip; None: not published.
 
-    die_area        [m2]; die_area_kind "published" or "upper bound"
-    tdp             [W]; tdp_kind "design", or "measured maximum" where no design power was given
+    die_area        [m2]; die_area_kind "published" or "upper bound"; None: "undisclosed", or "not a target" of a model
+                    that counts several dies of several processes as one
+    tdp             [W]; tdp_kind "design", or "measured maximum" where no design power was given; None: "undisclosed",
+                    or "not a target" where it is of more than the model counts (`assumptions` says of what)
     measured_power  largest power measured in production [W]
     peaks           dense FLOP/s by precision
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: A pass: ("f" or "b", chunk of the stage, micro-batch).
+#: A pass: ("f", "b" or "w", chunk of the stage, micro-batch); "w" is the part of a backward pass no stage waits for.
 Pass = tuple[str, int, int]
 
 
@@ -17,6 +17,7 @@ class Pipeline:
     """forward[s][j], backward[s][j]   seconds of chunk j of stage s for one micro-batch
     transfer   seconds one message takes between neighbouring chunks
     blocking   True: sender and receiver do nothing else during a transfer
+    weights[s][j]   seconds of weight gradients, not in `backward`; read by "zero_bubble" only
     """
 
     forward: list[list[float]]
@@ -24,6 +25,7 @@ class Pipeline:
     micro_batches: int
     transfer: float = 0.0
     blocking: bool = False
+    weights: list[list[float]] | None = None
 
     @property
     def stages(self) -> int:
@@ -66,7 +68,21 @@ def interleaved_order(stage: int, pipeline: Pipeline) -> list[Pass]:
     return order + [at(i, False) for i in range(total - ahead, total)]
 
 
-ORDERS = {"gpipe": gpipe_order, "1f1b": one_forward_one_backward_order, "interleaved": interleaved_order}
+def zero_bubble_order(stage: int, pipeline: Pipeline) -> list[Pass]:
+    """1F1B order; a weight gradient as soon as `stage` younger backward passes are done, the rest at the end."""
+    owed: list[int] = []
+    order: list[Pass] = []
+    for step in one_forward_one_backward_order(stage, pipeline):
+        order.append(step)
+        if step[0] == "b":
+            owed.append(step[2])
+            if len(owed) > stage:
+                order.append(("w", 0, owed.pop(0)))
+    return order + [("w", 0, i) for i in owed]
+
+
+ORDERS = {"gpipe": gpipe_order, "1f1b": one_forward_one_backward_order, "interleaved": interleaved_order,
+          "zero_bubble": zero_bubble_order}  # fmt: skip
 
 
 def run(pipeline: Pipeline, schedule: str) -> float:
@@ -79,6 +95,8 @@ def run(pipeline: Pipeline, schedule: str) -> float:
     def source(stage: int, step: Pass) -> tuple[int, Pass] | None:
         """The pass on another chunk that a pass waits for; None where it needs only what its stage has."""
         kind, chunk, i = step
+        if kind == "w":
+            return None
         place = chunk * p + stage + (-1 if kind == "f" else 1)
         if not 0 <= place < p * v:
             return None
@@ -86,9 +104,12 @@ def run(pipeline: Pipeline, schedule: str) -> float:
 
     def receivers(stage: int, step: Pass) -> bool:
         kind, chunk, _ = step
+        if kind == "w":
+            return False
         place = chunk * p + stage + (1 if kind == "f" else -1)
         return 0 <= place < p * v and p > 1
 
+    seconds = {"f": pipeline.forward, "b": pipeline.backward, "w": pipeline.weights or []}
     waiting = sum(len(order) for order in orders)
     while waiting:
         progressed = False
@@ -104,7 +125,7 @@ def run(pipeline: Pipeline, schedule: str) -> float:
                     start = max(start, done[needs]) + c if pipeline.blocking else max(start, done[needs] + c)
                 elif kind == "b" and (stage, ("f", chunk, i)) not in done:
                     break
-                end = start + (pipeline.forward if kind == "f" else pipeline.backward)[stage][chunk]
+                end = start + seconds[kind][stage][chunk]
                 done[stage, step] = end
                 free[stage] = end + (c if pipeline.blocking and receivers(stage, step) else 0.0)
                 position[stage] += 1
@@ -120,8 +141,9 @@ def most_held(pipeline: Pipeline, schedule: str) -> list[int]:
     found = []
     for stage in range(pipeline.stages):
         held = largest = 0
+        frees = "w" if schedule == "zero_bubble" else "b"
         for kind, _, _ in ORDERS[schedule](stage, pipeline):
-            held += 1 if kind == "f" else -1
+            held += (kind == "f") - (kind == frees)
             largest = max(largest, held)
         found.append(largest)
     return found

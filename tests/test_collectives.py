@@ -13,9 +13,12 @@ import pytest
 
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
+from hw_models.clusters import cluster as named_cluster
 from hw_models.network import collectives
 from hw_models.network.collective_time import DIRECT, KINDS, CollectiveCost, collective_time
 from hw_models.stack import ALGORITHMS, Stack
+from hw_models.stacks import names as stack_names
+from hw_models.stacks import stack as named_stack
 
 CHIP = Chip(links=18, link_bandwidth=25e9)  # 450 GB/s per direction
 RING = Stack(algorithms=("ring",))
@@ -349,11 +352,89 @@ def test_every_field_of_a_tier_moves_the_time(field: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_efficiency_of_the_stack_and_the_links_of_the_chip_move_the_time(kind: str) -> None:
-    base = cost(kind, 8, 1, 1e8).time
-    assert cost(kind, 8, 1, 1e8, stack=replace(RING, network_efficiency=0.5)).time == pytest.approx(2 * base)
-    half = collective_time(FAST, replace(CHIP, links=9), RING, kind, size=8, stride=1, message=1e8).time
-    assert half == pytest.approx(2 * base)
+def test_each_efficiency_of_the_stack_moves_the_links_it_is_of(kind: str) -> None:
+    inside, across = ({"size": 8, "stride": stride, "message": 1e8} for stride in (1, 8))
+    for group, name, other in ((inside, "link", "network"), (across, "network", "link")):
+        base = cost(kind, **group).time
+        moved = cost(kind, **group, stack=replace(RING, **{f"{name}_efficiency": 0.5})).time
+        kept = cost(kind, **group, stack=replace(RING, **{f"{other}_efficiency": 0.5})).time
+        assert moved == pytest.approx(2 * base) and kept == base
+    half = collective_time(FAST, replace(CHIP, links=9), RING, kind, **inside).time
+    assert half == pytest.approx(2 * cost(kind, **inside).time)
+
+
+# ---- what a start, small messages and a switch that adds up cost
+
+MEASURED = replace(RING, collective_launch=6.6e-6, low_latency_message=450e3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_collective_starts_once_unless_there_is_nothing_to_do(kind: str) -> None:
+    started = replace(RING, collective_launch=10e-6)
+    assert cost(kind, 8, 1, 1e8, stack=started).time == pytest.approx(cost(kind, 8, 1, 1e8).time + 10e-6)
+    assert cost(kind, 1, 1, 1e8, stack=started).time == 0.0 and cost(kind, 8, 1, 0.0, stack=started).time == 0.0
+
+
+def test_small_messages_skip_the_handshake() -> None:
+    assert collectives.protocol_share(1e9, 0.0) == 1.0 and collectives.protocol_share(0.0, 0.0) == 0.0
+    assert collectives.protocol_share(0.0, 450e3) == pytest.approx(0.18)
+    assert collectives.protocol_share(450e3, 450e3) == pytest.approx(((1 + 0.18**2) / 2) ** 0.5)
+    one = Cluster(devices=8, tiers=(Tier(size=8, latency=6e-6), Tier(size=8)))
+    small, large = (cost("all_reduce", 8, 1, message, on=one, stack=MEASURED).time for message in (8.0, 450e6))
+    assert small == pytest.approx(6.6e-6 + 14 * 6e-6 * 0.18, rel=1e-3)
+    assert large == pytest.approx(6.6e-6 + 14 * 6e-6 + 2 * 7 / 8 * 450e6 / 450e9, rel=1e-3)
+
+
+def test_a_tree_is_a_chain_inside_a_node_and_binary_across() -> None:
+    # eight nodes of eight: 7 messages to the head of a node, 3 to the root, and back
+    time = cost("all_reduce", 64, 1, 1e-3, on=nodes(), stack=Stack(algorithms=("tree",))).time
+    assert time == pytest.approx(2 * (7 * 1e-6 + 3 * 5e-6), rel=1e-6)
+
+
+def reducing(latency: float = 0.0) -> Cluster:
+    tiers = (Tier(size=8, topology="reducing_switch", latency=latency), Tier(size=64, bandwidth=50e9, latency=0.0))
+    return Cluster(devices=64, tiers=tiers)
+
+
+def test_a_switch_that_adds_up_moves_the_message_once_and_a_shard_more() -> None:
+    both = Stack(algorithms=("ring", "in_network"), switch_efficiency=0.9)
+    found = cost("all_reduce", 8, 1, 1e9, on=reducing(), stack=both)
+    assert found.time == pytest.approx(9 / 8 * 1e9 / (0.9 * 450e9))
+    assert ALGORITHMS[int(found.algorithm)] == "in_network"
+    assert found.bytes_by_tier == (pytest.approx(9 / 8 * 1e9), 0.0)
+    assert collectives.switch_all_reduce(5, 8.0, 1.0, latency=10.0) == pytest.approx(74 + 6 / 5 * 8)
+    assert collectives.switch_all_reduce(1, 8.0, 1.0, latency=10.0) == 0.0
+
+
+def test_only_an_all_reduce_inside_one_unit_of_a_reducing_switch_is_added_up_by_it() -> None:
+    stack = Stack(algorithms=("ring", "in_network"))
+    for kind, size, stride in (("all_reduce", 16, 1), ("all_reduce", 8, 8), ("all_gather", 8, 1)):
+        assert cost(kind, size, stride, 1e9, on=reducing(), stack=stack).time == cost(
+            kind, size, stride, 1e9, on=reducing()
+        ).time  # fmt: skip
+    assert cost("all_reduce", 8, 1, 1e9, stack=stack).time == cost("all_reduce", 8, 1, 1e9).time  # a plain switch
+    alone = Stack(algorithms=("in_network",))
+    assert cost("all_reduce", 16, 1, 1e9, on=reducing(), stack=alone).time == pytest.approx(2 * 15 / 16 * 1e9 / 400e9)
+
+
+def test_the_ring_stays_as_good_as_the_switch_up_to_three_ranks() -> None:
+    stack = Stack(algorithms=("ring", "in_network"))
+    chosen_at = [int(cost("all_reduce", n, 1, 1e9, on=reducing(), stack=stack).algorithm) for n in (2, 3, 4, 8)]
+    assert [ALGORITHMS[at] for at in chosen_at] == ["ring", "ring", "in_network", "in_network"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("algorithms", [ALGORITHMS, ("ring",), ("tree",), ("hierarchical",), ("in_network",)])
+def test_more_bytes_or_more_ranks_never_take_less_time(kind: str, algorithms: tuple[str, ...]) -> None:
+    stack = replace(MEASURED, algorithms=algorithms)
+    on = replace(reducing(5.7e-6), devices=512)
+    message = np.geomspace(1.0, 2**34, 103)
+    for size in (2, 3, 4, 8, 16, 64):
+        assert np.all(np.diff(cost(kind, size, 1, message, on=on, stack=stack).time) > 0)
+    adds_up = kind == "all_reduce" and "in_network" in algorithms  # by (n+1)/n less for each of more ranks
+    if kind != "point_to_point" and not adds_up:  # a hop is the same however many make it
+        times = [cost(kind, size, 1, message, on=on, stack=stack).time for size in (1, 2, 4, 8)]
+        assert all(np.all(more >= less) for less, more in zip(times, times[1:], strict=False))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -364,6 +445,18 @@ def test_a_chip_without_links_never_finishes_and_raises_no_warning(kind: str) ->
             FAST, lonely, Stack(), kind, size=np.array([1, 8]), stride=1, message=np.array([1e9, 1e9])
         ).time
     assert time[0] == 0.0 and time[1] > 1e200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cluster", ["dgx-v100", "dgx-a100", "dgx-h100", "tpu-v4-pod"])
+def test_no_stack_beats_one_that_costs_nothing(kind: str, cluster: str) -> None:
+    groups = random_groups(41)
+    groups["message"] = 10.0 ** np.random.default_rng(43).uniform(0, 11, 211)
+    on = named_cluster(cluster, 1024)
+    best = cost(kind, **groups, on=on, stack=named_stack("ideal")).time
+    for name in stack_names():
+        stack = named_stack(name, calibrated=False)
+        assert np.all(best <= cost(kind, **groups, on=on, stack=stack).time * (1 + 1e-12))
 
 
 # ---- shapes and bits

@@ -290,7 +290,7 @@ FAULTS = [
     ("timeout: 5 min", "timeout: 300", "search.timeout", ["300 without a unit", "in s"]),
     # numbers
     ("zero_stage: 1", "zero_stage: 2.5", "plan.zero_stage", ["2.5", "a whole number"]),
-    ("zero_stage: 1", "zero_stage: 3", "plan.zero_stage", ["3", "0 to 1"]),
+    ("zero_stage: 1", "zero_stage: 4", "plan.zero_stage", ["4", "0 to 3"]),
     ("array_count: [3, 5, 7]", "array_count: 2.5", "chip.array_count", ["2.5", "a whole number >= 1"]),
     ("array_count: [3, 5, 7]", "array_count: 1.5e0", "chip.array_count", ["1.5e0", "a whole number >= 1"]),
     ("array_count: [3, 5, 7]", "array_count: '8'", "chip.array_count", ['the text "8"', "remove the quotes"]),

@@ -58,11 +58,11 @@ BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_CORE = 252, 588, 40
 #   logits      (4, 16,  8)    4 x 14 =  56     2 x 22 = 44     8 x 10 =  80
 HEAD_FORWARD, HEAD_BACKWARD = 56, 124
 # Element-wise passes in words of 2 B, (elements x words moved) forward and backward:
-#   norms 64 x 2, 64 x 3;  residuals 64 x 3, 64 x 3;  activation 64 x 2, 64 x 3;  softmax 32 x 2, 32 x 3;
-#   rotary 64 x 2, 64 x 2;  look-up 32 x 2, 32 x 5;  final norm 32 x 2, 32 x 3;  loss 64 x 5, 64 x 3
-BLOCK_WORDS, BLOCK_WORDS_BACK = 640, 800
+#   norms 64 x 2, 64 x 3;  residuals 64 x 3, 64 x 3;  activation 64 x 2, 64 x 3;  softmax 32 x 1.5, 32 x 2;
+#   rotary 64 x 2, 64 x 2;  look-up 32 x 2, 32 x 5;  final norm 32 x 2, 32 x 3;  loss 64 x 1, 64 x 2
+BLOCK_WORDS, BLOCK_WORDS_BACK = 624, 768
 LOOK_UP_WORDS, LOOK_UP_WORDS_BACK = 64, 160
-HEAD_WORDS, HEAD_WORDS_BACK = 384, 288
+HEAD_WORDS, HEAD_WORDS_BACK = 128, 224
 WORD = 2 / HBM
 # Parameters: block 8 x 24 + 8 x 8 + 8 x 16 + 16 x 8 + 2 x 8 = 528, table 128, head and last norm 136.
 PARAMETERS = 2 * 528 + 128 + 136
@@ -99,10 +99,11 @@ def test_one_device_computes_forward_backward_and_updates() -> None:
     step = paper_step()
     equal(step.value("time_forward"), 3 * (2 * BODY[0] + EMBEDDING[0] + HEAD[0]))
     equal(step.value("time_backward"), 3 * (2 * BODY[1] + EMBEDDING[1] + HEAD[1]))
-    # read a 4 B gradient and 12 B of state, write the state and a 2 B weight
-    equal(step.value("time_update"), PARAMETERS * (4 + 2 * 12 + 2) / HBM)
-    equal(step.value("step_time"), 3 * (1860 * CYCLE + 3776 * WORD) + PARAMETERS * 30 / HBM)
-    for nothing in ("time_recompute", "time_tensor", "time_data", "time_overhead"):
+    # read a 4 B gradient for its norm and again with 12 B of state, write the state and a 2 B weight
+    equal(step.value("time_update"), PARAMETERS * (4 + 4 + 2 * 12 + 2) / HBM)
+    equal(step.value("step_time"), 3 * (1860 * CYCLE + 3360 * WORD) + PARAMETERS * 34 / HBM)
+    for nothing in ("time_recompute", "time_tensor", "time_context", "time_expert", "time_shard", "time_host",
+                    "time_data", "time_overhead"):  # fmt: skip
         assert step.value(nothing) == 0.0
     assert abs(step.value("time_bubble")) <= 1e-15 * step.value("step_time")
 
@@ -110,7 +111,7 @@ def test_one_device_computes_forward_backward_and_updates() -> None:
 def test_recomputation_repeats_the_blocks_or_the_attention_core_but_not_the_head() -> None:
     equal(paper_step(recompute="full").value("time_recompute"), 3 * 2 * BODY[0])
     # scores and context, and the softmax between them
-    equal(paper_step(recompute="selective").value("time_recompute"), 3 * 2 * (BLOCK_CORE * CYCLE + 32 * 2 * WORD))
+    equal(paper_step(recompute="selective").value("time_recompute"), 3 * 2 * (BLOCK_CORE * CYCLE + 32 * 1.5 * WORD))
 
 
 def test_a_tensor_axis_reduces_two_boundaries_a_block_and_direction() -> None:
@@ -135,7 +136,7 @@ def test_two_stages_and_one_micro_batch_take_both_stages_and_a_transfer_each_way
     running = busy + 2 * BOUNDARY / LINK
     equal(step.value("time_bubble"), running - busy / 2)
     # the last stage holds more: 528 + 136 parameters
-    equal(step.value("step_time"), running + 664 * 30 / HBM)
+    equal(step.value("step_time"), running + 664 * 34 / HBM)
 
 
 def test_gpipe_is_paced_by_the_slowest_forward_and_the_slowest_backward() -> None:
@@ -158,7 +159,7 @@ def test_zero_1_scatters_gradients_gathers_weights_and_divides_the_update() -> N
     step = paper_step(devices=2, data=2, batch=6, overlap_data=0, zero_stage=1)
     equal(step.value("time_data"), PARAMETERS * (4 + 2) / 2 / LINK)
     equal(step.value("communication_data"), PARAMETERS * (4 + 2) / 2)
-    equal(step.value("time_update"), PARAMETERS * 30 / 2 / HBM)
+    equal(step.value("time_update"), PARAMETERS * 34 / 2 / HBM)
 
 
 def test_memory_of_one_device_by_hand() -> None:
@@ -296,7 +297,7 @@ def test_mfu_is_at_most_hfu_and_hfu_at_most_one() -> None:
     step = many_plans()
     assert np.all(step.column("mfu") > 0)
     assert np.all(step.column("mfu") <= step.column("hfu") * (1 + 1e-12))
-    good = step.violation("tensor * pipeline * data == devices") <= 0
+    good = step.violation("tensor * pipeline * data * context == devices") <= 0
     assert np.all(step.column("hfu")[good] <= 1.0)
 
 
@@ -451,7 +452,8 @@ def small_plan(devices: int, batch: int, layers: int = 36, **plan: Any) -> Resul
 def test_degrees_need_not_be_powers_of_two() -> None:
     assert small_plan(12, 12, tensor=4, pipeline=3).feasible.all()
     assert small_plan(24, 12, tensor=2, pipeline=3, data=4).feasible.all()
-    assert small_plan(10, 12, tensor=4, pipeline=1, data=3).violated() == {"tensor * pipeline * data == devices": 2.0}
+    rule = "tensor * pipeline * data * context == devices"
+    assert small_plan(10, 12, tensor=4, pipeline=1, data=3).violated() == {rule: 2.0}
 
 
 def test_a_batch_that_does_not_divide_is_a_named_number() -> None:
@@ -495,7 +497,7 @@ def test_uneven_layers_are_allowed_and_more_stages_than_layers_are_not() -> None
 
 
 def test_interleaving_needs_more_than_one_stage() -> None:
-    rule = "interleave needs 1f1b, pipeline > 1, uniform split"
+    rule = "interleave needs 1f1b and pipeline > 1"
     assert small_plan(1, 8, interleave=2).violated()[rule] == 1.0
     assert small_plan(2, 8, pipeline=2, interleave=2).feasible.all()
     assert small_plan(2, 8, pipeline=2, interleave=2, schedule="gpipe").violated()[rule] == 1.0

@@ -126,7 +126,16 @@ def test_a_memory_bound_step_follows_hbm_bandwidth_and_nothing_else() -> None:
     # a second stack is twice the bandwidth, a lower efficiency less of it: whole and downward steps
     assert slopes["chip.hbm_stacks"] == pytest.approx(-1.0, rel=1e-9)
     assert slopes["stack.memory_efficiency"] == pytest.approx(-1.0, rel=1e-9)
-    assert set(slopes) == {"chip.hbm_stack_bandwidth", "chip.hbm_stacks", "stack.memory_efficiency"}
+    # 1% more traffic of the passes, or of the update, is 1% of their share of the step
+    step = found.value("step_time")
+    update = found.value("time_update") / step
+    words = 2 * (2 * (624 + 768) + 64 + 160 + 128 + 224) * 2.0  # two micro-batches, two blocks, two bytes
+    for name, share in (("stack.update_passes", update), ("stack.vector_passes", words / 1e3 / step)):
+        assert slopes[name] == pytest.approx(math.log(1 + 0.01 * share) / math.log(1.01), rel=1e-9)
+    assert set(slopes) == {
+        "chip.hbm_stack_bandwidth", "chip.hbm_stacks", "stack.memory_efficiency", "stack.update_passes",
+        "stack.vector_passes",
+    }  # fmt: skip
     assert {"chip.clock", "chip.array_rows", "chip.array_count", "stack.matmul_efficiency"} <= set(found.unmoved)
 
 
@@ -219,7 +228,7 @@ def test_limits_give_found_allowed_and_room() -> None:
 
 def test_a_broken_rule_says_what_it_found() -> None:
     rules = {item.name: item for item in account(gpt3(data=24)).constraints}
-    product = rules["tensor * pipeline * data == devices"]
+    product = rules["tensor * pipeline * data * context == devices"]
     assert (product.found, product.limit, product.satisfied) == (8 * 8 * 24, 1024, False)
     deep = {item.name: item for item in account(gpt3(pipeline=128, data=1, interleave=1)).constraints}
     assert (deep["pipeline <= layers"].found, deep["pipeline <= layers"].limit) == (128, 96)

@@ -21,9 +21,10 @@ from dse.config import load_search
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Archive, Chunk, DifferentSearch, take
 from dse.exploration.run import Progress
-from dse.export import FILES, begin, check_out, front_frame, read_designs, write_outputs
+from dse.export import FILES, begin, check_out, exported_columns, front_frame, read_designs, write_outputs
 from dse.recorded import archived_points, filtered, load_report
 from dse.serialize import design_from_plain, design_to_plain
+from dse.simulation.step import simulated_step_time
 from dse.units import parse
 
 TINY = """\
@@ -175,6 +176,21 @@ def test_one_row_of_the_table_says_what_the_design_says(report: SearchReport) ->
     assert row["mfu [%]"] == pytest.approx(result.value("mfu") * 100, rel=1e-9)
 
 
+def test_the_front_has_the_simulated_step_time_beside_the_closed_form(report: SearchReport) -> None:
+    frame = front_frame(report)
+    assert frame.columns[-1] == "step time simulated [ms]"
+    assert frame.iloc[1, -1] == pytest.approx(simulated_step_time(report.design(1)) * 1e3, rel=1e-9)
+    assert np.allclose(frame.iloc[:, -1], frame["step time [ms]"], rtol=0.06)
+
+
+def test_designs_beyond_the_budget_of_simulations_have_no_simulated_time(
+    report: SearchReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dse.export.SIMULATED_TASKS", 1)
+    shown = front_frame(report).iloc[:, -1]
+    assert np.isfinite(shown[0]) and np.all(np.isnan(shown[1:]))
+
+
 def test_every_quantity_has_its_unit_in_the_heading_and_nothing_else_has(report: SearchReport) -> None:
     headings = [column.heading for column in front_columns(report)]
     assert len(set(headings)) == len(headings) >= len(METRICS) + 30
@@ -182,7 +198,8 @@ def test_every_quantity_has_its_unit_in_the_heading_and_nothing_else_has(report:
     fields = [item for part in parts for item in dataclasses.fields(part)]
     with_unit = {item.name.replace("_", " ") for item in fields if item.metadata.get("unit")}
     with_unit |= {name.replace("_", " ") for name, (unit, _) in METRICS.items() if unit}
-    with_unit |= {"mfu", "hfu", "cluster usd per device hour", "cluster overhead power"}
+    with_unit |= {"mfu", "hfu", "cluster usd per device hour", "cluster overhead power", "cluster host bandwidth"}
+    with_unit |= {"step time low", "step time high"}
     for heading in headings:
         words, _, unit = heading.partition(" [")
         bare = re.sub(r"^(chip|tier \d) ", "", words)
@@ -376,7 +393,7 @@ def test_a_search_in_which_nothing_fits_writes_well_formed_files(nothing: Search
     assert len(nothing) == 0 and read_designs(tmp_path) == []
     head = (tmp_path / "pareto.csv").read_text().splitlines()
     assert len(head) == 1
-    assert next(csv.reader(head)) == [column.heading for column in front_columns(report)]
+    assert next(csv.reader(head)) == [column.heading for column in exported_columns(report)]
     assert front_frame(nothing).empty and list(front_frame(nothing)) == list(front_frame(report))
     assert (tmp_path / "pareto.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "manifest.json").read_text())["nearest_miss"]["violations"]["die_area"] > 0

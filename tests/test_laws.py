@@ -12,7 +12,7 @@ from conftest import small_network
 
 from dse.evaluation.design import Design, rows
 from dse.evaluation.evaluate import evaluate, evaluate_rows
-from dse.evaluation.layout import lay_out
+from dse.evaluation.layout import OPERATOR_COLUMNS, lay_out
 from dse.evaluation.price import price, price_matmuls
 from dse.evaluation.result import Result
 from dse.evaluation.work import work
@@ -22,7 +22,7 @@ from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack
 from workloads.network import Workload
-from workloads.plan import Plan
+from workloads.plan import FULL, PER_OPERATOR, RECOMPUTE, SELECTIVE, Plan
 from workloads.precision import Training
 from workloads.training import hardware_flops
 
@@ -30,6 +30,7 @@ DEVICES, BATCH, SEQUENCE = 24, 24, 768
 NETWORK = small_network(layers=6, hidden=1536, heads=12, kv_heads=4, ffn=6144, vocabulary=8000)
 WORKLOAD = Workload(NETWORK, SEQUENCE, BATCH)
 KINDS = ("systolic", "tensor_core")
+EVERY_KIND = frozenset((SELECTIVE, FULL, PER_OPERATOR))
 
 
 def random_chips(count: int, seed: int, kind: str) -> dict[str, np.ndarray]:
@@ -129,11 +130,12 @@ def test_one_chip_with_many_plans_and_many_chips_with_one_plan(kind: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 100])
 def test_any_chunking_gives_the_same_bits(kind: str, size: int) -> None:
-    chips, plans = random_chips(101, 5, kind), random_plans(101, 6)
+    count = 23 if size < 17 else 101
+    chips, plans = random_chips(count, 5, kind), random_plans(count, 6)
     whole = step(chips_of(chips, kind), plan_of(plans))
     shared = step(chips_of({k: v[:1] for k, v in chips.items()}, kind), plan_of(plans))
-    for start in range(0, 101, size):
-        part = slice(start, min(start + size, 101))
+    for start in range(0, count, size):
+        part = slice(start, min(start + size, count))
         same_bits(
             step(
                 chips_of({k: v[part] for k, v in chips.items()}, kind), plan_of({k: v[part] for k, v in plans.items()})
@@ -174,6 +176,18 @@ def test_a_layout_made_before_gives_the_same_bits() -> None:
     design = Design(chips_of({k: v[:, None] for k, v in chips.items()}, "systolic"), fabric(), plan_of(plans), WORKLOAD)
     layout = lay_out(plan_of(plans), WORKLOAD, design.training, paired=False)
     same_bits(evaluate_rows(replace(rows(design), plan=layout.plan), layout), evaluate(design))
+
+
+def test_a_metric_has_the_same_bits_whichever_others_are_wanted() -> None:
+    plans = plan_of(random_plans(31, 10))
+    r = rows(Design(chips_of(random_chips(31, 9, "systolic"), "systolic"), fabric(), plans, WORKLOAD))
+    layout = lay_out(r.plan, WORKLOAD, r.training, paired=True)
+    everything = evaluate_rows(r, layout)
+    for name in everything.metrics:
+        alone = evaluate_rows(r, layout, frozenset((name,)))
+        assert set(alone.metrics) == {name}
+        np.testing.assert_array_equal(alone.column(name), everything.column(name), err_msg=name)
+        np.testing.assert_array_equal(alone.feasible, everything.feasible)
 
 
 # --- More is never slower --------------------------------------------------------------------------------------------
@@ -266,7 +280,7 @@ def exact_plans(count: int, seed: int) -> dict[str, np.ndarray]:
     return {name: column[keep] for name, column in plans.items()}
 
 
-@pytest.mark.parametrize("recompute", [0, 1, 2])
+@pytest.mark.parametrize("recompute", [0, 1, 2, 3])
 def test_multiply_adds_are_conserved_under_any_plan(recompute: int) -> None:
     """What all devices are priced for is what the network needs: 2 FLOP a multiply-add, from operators to the step."""
     plans = {**exact_plans(307, 22), "recompute": np.full(307, float(recompute))}
@@ -278,13 +292,17 @@ def test_multiply_adds_are_conserved_under_any_plan(recompute: int) -> None:
     done = layout.work
     macs = done.m * done.n * done.k * done.groups
     total: Any = 0.0
-    for task in done.matmuls:
+    for task in done.tasks:
+        if task.kind != "product":
+            continue
         block = layout.blocks[task.place]
-        again = task.phase == "forward" and block.recomputed and (recompute == 2 or (recompute == 1 and task.core))
-        total = total + block.count * macs[task.row] * (2.0 if again else 1.0)
+        # nothing, the attention core, all of it, every second product outside the core
+        repeated = (0.0, float(task.core), 1.0, 0.0 if task.core else 0.5)[recompute]
+        again = repeated if task.phase == "forward" and block.recomputed else 0.0
+        total = total + block.count * macs[task.row] * (1.0 + again)
     work = layout.passes.spread(layout.operators.spread(total)).reshape(-1)
     everywhere = 2.0 * work * plans["tensor"] * plans["data"] * layout.stages.micro_batches
-    expected = float(hardware_flops(WORKLOAD, ("none", "selective", "full")[recompute]))
+    expected = float(hardware_flops(WORKLOAD, RECOMPUTE[recompute]))
     np.testing.assert_allclose(everywhere, expected, rtol=1e-12)
     result = evaluate(design)
     peak = DEVICES * chip("a100-sxm-80gb").peak_flops("bf16")
@@ -318,12 +336,12 @@ def test_a_step_is_never_faster_than_the_model_flops_at_peak(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_never_faster_than_its_memory_traffic(kind: str) -> None:
-    """The update alone streams 30 B of every parameter that a device keeps."""
+    """The update alone streams 34 B of every parameter that a device keeps."""
     chips = random_chips(509, 26, kind)
     plans = {**random_plans(509, 27), "zero_stage": np.zeros(509)}
     result = step(chips_of(chips, kind), plan_of(plans), name="ideal")
     bandwidth = chips["hbm_stacks"] * chips["hbm_stack_bandwidth"]
-    floor = result.column("memory_weights") / 2 * 30 / bandwidth
+    floor = result.column("memory_weights") / 2 * 34 / bandwidth
     assert np.all(result.column("time_update") >= floor * (1 - 1e-12))
     assert np.all(result.column("step_time") >= floor)
 
@@ -367,8 +385,8 @@ def test_a_fused_attention_kernel_is_never_slower_on_a_chip_whose_memory_paces_i
 
 
 def test_operator_prices_depend_on_the_situation_fields_alone() -> None:
-    """Every plan field beside tensor, micro-batch and sequence parallelism may change without moving a price."""
-    fixed = ("tensor", "micro_batch", "sequence_parallel")
+    """Every plan field beside those of a situation may change without moving a price."""
+    fixed = OPERATOR_COLUMNS
     plans = random_plans(53, 34)
     other = random_plans(53, 35)
     changed = {name: plans[name] if name in fixed else other[name] for name in plans}
@@ -378,14 +396,21 @@ def test_operator_prices_depend_on_the_situation_fields_alone() -> None:
         r = rows(Design(chips, fabric(), plan_of(columns), WORKLOAD))
         layout = lay_out(r.plan, WORKLOAD, r.training, paired=True)
         assert set(layout.at_operator) == set(fixed)
-        return price(r, layout.blocks, layout.work)
+        return price(r, layout.work, repeats=EVERY_KIND, splits_backward=True, splits_core=True)
 
     before, after = prices(plans), prices(changed)
     for item in fields(before):
-        left, right = getattr(before, item.name), getattr(after, item.name)
-        pairs = [(left[k], right[k]) for k in left] if isinstance(left, dict) else [(left, right)]
-        for one, two in pairs:
-            np.testing.assert_array_equal(one, two, err_msg=item.name)
+        left, right = leaves(getattr(before, item.name)), leaves(getattr(after, item.name))
+        assert left.keys() == right.keys() and left, item.name
+        for name, one in left.items():
+            np.testing.assert_array_equal(one, right[name], err_msg=f"{item.name} {name}")
+
+
+def leaves(tree: Any) -> dict[tuple[Any, ...], Any]:
+    """Columns of nested dictionaries by their path."""
+    if not isinstance(tree, dict):
+        return {(): tree}
+    return {(key, *path): value for key, inner in tree.items() for path, value in leaves(inner).items()}
 
 
 @pytest.mark.parametrize("field", ["tensor", "micro_batch", "sequence_parallel"])
@@ -394,7 +419,8 @@ def test_each_situation_field_moves_prices(field: str) -> None:
     plans[field] = np.array([1.0, 2.0]) if field != "sequence_parallel" else np.array([0.0, 1.0])
     r = rows(Design(chip("a100-sxm-80gb"), fabric(), plan_of(plans), WORKLOAD, stack("ideal")))
     layout = lay_out(r.plan, WORKLOAD, r.training, paired=False)
-    body = layout.operators.spread(price(r, layout.blocks, layout.work).forward["body"]).reshape(-1)
+    priced = price(r, layout.work, repeats=layout.repeats)
+    body = layout.operators.spread(priced.forward["body"]).reshape(-1)
     assert body[0] != body[-1]
 
 
@@ -410,8 +436,11 @@ def test_equal_products_priced_once_cost_what_each_costs_alone() -> None:
                 one_block = {place: replace(block, matmuls=(matmul,))}
                 single = work(one_block, r.training, layout.at_operator, paired=False)
                 alone = price_matmuls(r, single)
-                mine = [task for task in layout.work.matmuls if (task.place, task.operator) == (place, matmul.name)]
-                assert [task.phase for task in single.matmuls] == [task.phase for task in mine]
-                for one, two in zip(single.matmuls, mine, strict=True):
+                mine, its = (
+                    [t for t in found.tasks if (t.kind, t.place, t.operator) == ("product", place, matmul.name)]
+                    for found in (layout.work, single)
+                )
+                assert [task.phase for task in its] == [task.phase for task in mine]
+                for one, two in zip(its, mine, strict=True):
                     for name in ("time", "sram", "hbm"):
                         np.testing.assert_array_equal(getattr(alone, name)[one.row], getattr(together, name)[two.row])

@@ -11,7 +11,7 @@ from pipeline_simulator import Pipeline, most_held
 from test_stages import columns
 
 from dse.evaluation.memory import Memory, in_flight, memory, saved_bytes
-from dse.evaluation.stages import blocks_by_place, stages
+from dse.evaluation.stages import blocks_by_place, sharing, stages, strides
 from dse.exploration.plans import plan_of
 from workloads.network import Workload
 from workloads.plan import Plan
@@ -26,7 +26,7 @@ def held(
 ) -> Memory:
     workload = Workload(net, sequence, batch)
     blocks = blocks_by_place(workload)
-    return memory(plan, training, blocks, stages(plan, workload, net.layers))
+    return memory(plan, training, blocks, stages(plan, workload, net.layers), sharing(plan, strides(plan)))
 
 
 # s = 2048, b = 2, h = 4096, a = 32: s b h = 16,777,216 and 5 a s / h = 80
@@ -191,6 +191,7 @@ def test_memory_never_grows_with_sharding_or_recomputation(attention: str) -> No
     assert np.all(total(zero_stage=1, data=2 * base["data"], schedule=1) <= total(zero_stage=1, schedule=1) * tolerance)
     assert np.all(total(recompute=2) <= total(recompute=1) * tolerance)
     assert np.all(total(recompute=1) <= total(recompute=0) * tolerance)
+    assert np.all(total(recompute=3) <= total(recompute=0) * tolerance)
     assert np.all(total(sequence_parallel=1) <= total(sequence_parallel=0) * tolerance)
     assert np.all(total(schedule=1) <= total(schedule=0) * tolerance)
     assert np.all(total(tensor=2 * base["tensor"]) <= total() * tolerance)
@@ -199,14 +200,14 @@ def test_memory_never_grows_with_sharding_or_recomputation(attention: str) -> No
 
 def test_parameters_are_divided_and_none_is_lost() -> None:
     net = small_network(layers=6, heads=8, ffn=64)
-    alone = float(held(net, columns(tensor=1)).parameters[0])
+    alone = float(held(net, columns(tensor=1)).dense[0])
     blocks = blocks_by_place(Workload(net, 8, 8))
     whole = sum(
         block.count * (block.parameters - block.parameters_split - block.parameters_grouped)
         for block in blocks.values()
     )
     for tensor in (2, 4, 8):
-        here = float(held(net, columns(tensor=tensor)).parameters[0])
+        here = float(held(net, columns(tensor=tensor)).dense[0])
         assert here * tensor - whole * (tensor - 1) == pytest.approx(alone, rel=1e-12)
 
 

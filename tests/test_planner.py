@@ -45,13 +45,16 @@ def brute_force(device: Chip) -> dict[str, np.ndarray]:
     names = Plan.names()
     values: dict[str, Any] = {
         "tensor": ways, "pipeline": ways, "data": ways, "sequence_parallel": (0, 1), "micro_batch": ways,
-        "interleave": (1, 2, 4), "schedule": (0, 1), "zero_stage": (0, 1), "recompute": (0, 1, 2),
+        "interleave": (1, 2, 3, 4), "schedule": (0, 1), "zero_stage": (0, 1), "recompute": (0, 1, 2),
         "overlap_data": (0, 1), "overlap_pipeline": (0, 1), "split": (0, 1), "order": range(6),
     }  # fmt: skip
+    # what the usual space leaves closed
+    values = {name: (value,) for name, value in vars(Plan()).items()} | values
     shapes = [
         (t, p, d, b, v)
-        for t, p, d, b, v in itertools.product(ways, ways, ways, ways, (1, 2, 4))
-        if t * p * d == DEVICES and BATCH % (d * b) == 0 and 4 % t == 0 and p <= 4 and (v == 1 or 4 % (p * v) == 0)
+        for t, p, d, b, v in itertools.product(ways, ways, ways, ways, (1, 2, 3, 4))
+        if t * p * d == DEVICES and BATCH % (d * b) == 0 and 4 % t == 0 and p <= 4
+        and (v == 1 or 4 % (p * v) == 0 or 6 % (p * v) == 0)
     ]
     rest = [name for name in names if name not in ("tensor", "pipeline", "data", "micro_batch", "interleave")]
     choices = np.array(list(itertools.product(*(values[name] for name in rest))), dtype=float)
@@ -59,12 +62,10 @@ def brute_force(device: Chip) -> dict[str, np.ndarray]:
     inner = np.tile(choices, (len(shapes), 1))
     columns = dict(zip(("tensor", "pipeline", "data", "micro_batch", "interleave"), outer.T, strict=True))
     columns |= dict(zip(rest, inner.T, strict=True))
-    # an interleaved pipeline has a uniform split
-    keep = ~((columns["interleave"] > 1) & (columns["split"] > 0))
-    columns = {name: column[keep] for name, column in columns.items()}
     design = Design(
-        device, cluster("dgx-a100", DEVICES), Plan(**columns), Workload(NETWORK, SEQUENCE, BATCH), stack("compiled")
-    )
+        device, cluster("dgx-a100", DEVICES), Plan(**columns), Workload(NETWORK, SEQUENCE, BATCH),
+        stack("compiled", device.name),
+    )  # fmt: skip
     result = evaluate(design)
     return {"time": result.column("step_time"), "feasible": result.feasible, "memory": result.violation("memory")}
 

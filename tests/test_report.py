@@ -147,7 +147,7 @@ def test_a_design_that_cannot_run_gets_no_time() -> None:
     assert re.search(r"tdp: \d+.* W, must be <= 100 W", text)
     assert " a step," not in text and "Time of a step" not in text and "token/s" not in text
     rule = account_text(account(gpt3(data=24)))
-    assert "tensor * pipeline * data == devices: 1536, must be 1024" in rule
+    assert "tensor * pipeline * data * context == devices: 1536, must be 1024" in rule
 
 
 def test_needed_and_available_memory_are_in_one_unit() -> None:

@@ -15,8 +15,8 @@ from workloads.plan import ORDER, Plan
 
 
 def columns(**fields: object) -> Plan:
-    count = max(np.size(value) for value in fields.values())
-    values = {name: np.broadcast_to(getattr(Plan(), name), (count,)) for name in Plan.names()}
+    count, usual = max(np.size(value) for value in fields.values()), vars(Plan())
+    values = {name: np.broadcast_to(value, (count,)) for name, value in usual.items()}
     return plan_of({**values, **{name: np.broadcast_to(value, (count,)) for name, value in fields.items()}})
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hw_models.chip import Chip
 from workloads.network import Workload
-from workloads.operators import Block
+from workloads.operators import Block, Matmul
 from workloads.precision import BYTES, Training
 from workloads.published import default_sequence, names, network
 from workloads.training import (
@@ -37,9 +38,17 @@ def head(net: DecoderTransformer, sequence: int) -> Block:
     return next(block for block in net.blocks(sequence) if block.place == "last")
 
 
+def copied_parameters(block: Block) -> int:
+    """Parameters that every tensor rank holds."""
+    return block.parameters - block.parameters_split - block.parameters_grouped - block.parameters_expert
+
+
 def dividing(net: DecoderTransformer) -> list[int]:
     """Tensor degrees that divide everything that is split."""
-    whole = (net.heads, net.kv_heads, net.ffn, net.padded_vocabulary)
+    whole = (
+        net.heads, net.kv_heads, net.ffn, net.padded_vocabulary, net.experts, net.expert_ffn, net.shared_ffn,
+        net.query_rank, net.key_value_rank + net.rotary_dim,
+    )  # fmt: skip
     return [t for t in range(1, 65) if all(size % t == 0 for size in whole)]
 
 
@@ -72,6 +81,17 @@ def test_gpt2_small_head_costs_77_194_752_flop_a_token_and_its_look_up_none():
     assert small.blocks(1024)[0].flops == 0
 
 
+def test_a_multiply_add_is_two_flop_in_products_and_in_peaks():
+    # a 7 x 7 convolution of stride 2, 3 to 64 channels, 224 x 224 to 112 x 112, as a product
+    convolution = Matmul("convolution", 112 * 112, 64, 3 * 7 * 7)
+    assert convolution.n * convolution.k == 9408
+    assert convolution.m * convolution.n * convolution.k == 118_013_952
+    assert convolution.flops == 236_027_904
+    array = Chip(array_count=1, array_rows=128, array_columns=128, clock=1e9)
+    assert array.macs_per_cycle * array.clock == 16.384e12
+    assert array.peak_flops("bf16") == 32.768e12
+
+
 def test_totals_stay_exact_and_positive_where_64_bits_would_wrap():
     step = Workload(network("llama3.1-405b"), sequence=131072, global_batch=1 << 20)
     total = hardware_flops(step, "full")
@@ -87,7 +107,9 @@ def test_totals_stay_exact_and_positive_where_64_bits_would_wrap():
 
 
 def scaled_down(name: str) -> int:
-    return min(default_sequence(name), 4096)
+    """A sequence whose tokens are the same for every expert."""
+    each = network(name).experts or 1
+    return min(default_sequence(name), 4096) // each * each
 
 
 @pytest.mark.parametrize("name", names())
@@ -107,9 +129,11 @@ def test_full_recomputation_repeats_the_blocks_and_never_the_head(name):
     net, sequence = network(name), scaled_down(name)
     step = Workload(net, sequence, 5)
     forward, core = forward_flops(step), 5 * net.layers * body(net, sequence).core_flops
+    repeatable = forward - 5 * head(net, sequence).flops
     assert hardware_flops(step, "none") == 3 * forward
-    assert hardware_flops(step, "full") == 4 * forward - 5 * head(net, sequence).flops
+    assert hardware_flops(step, "full") == 3 * forward + repeatable
     assert hardware_flops(step, "selective") == 3 * forward + core
+    assert 2 * (hardware_flops(step, "per_operator") - 3 * forward) == repeatable - core
     assert hardware_flops(step, "none") < hardware_flops(step, "selective") < hardware_flops(step, "full")
 
 
@@ -158,7 +182,7 @@ def test_a_breakdown_by_block_and_product_adds_to_the_total_and_to_100_percent(n
 def test_shards_conserve_flops_for_every_dividing_tensor_degree(name):
     net = network(name)
     for t in dividing(net):
-        for block in net.blocks(509):
+        for block in net.blocks(509 if not net.experts else net.experts):
             for matmul in block.matmuls:
                 m, n, k, groups = matmul.shard(t, 3)
                 assert all(float(size).is_integer() for size in (m, n, k, groups))
@@ -168,7 +192,7 @@ def test_shards_conserve_flops_for_every_dividing_tensor_degree(name):
 @pytest.mark.parametrize("name", names())
 def test_parameters_of_all_tensor_ranks_are_the_whole_plus_the_copies_of_what_is_not_split(name):
     for block in network(name).blocks(7):
-        copied = block.parameters - block.parameters_split - block.parameters_grouped
+        copied = copied_parameters(block)
         assert 0 <= copied < block.parameters
         for t in dividing(network(name)):
             assert t * block.parameters_per_device(t) == block.parameters + (t - 1) * copied
@@ -177,16 +201,26 @@ def test_parameters_of_all_tensor_ranks_are_the_whole_plus_the_copies_of_what_is
 
 
 @pytest.mark.parametrize("name", names())
-def test_tensor_ranks_copy_norms_position_tables_and_biases_of_row_parallel_products_only(name):
+def test_tensor_ranks_copy_norms_tables_row_parallel_biases_routers_and_down_projections_to_latents_only(name):
     net = network(name)
     norm = net.hidden * (2 if net.norm == "layernorm" else 1)
     positions = net.max_sequence * net.hidden if net.positions == "learned" else 0
+    biased = net.biases == "all"
+    attention = (1 if net.parallel_block else 2) * norm + (net.hidden if biased else 0)
+    attention += 2 * net.head_dim if net.qk_norm else 0
+    if net.key_value_rank:
+        narrow = net.query_rank + net.key_value_rank
+        attention += net.hidden * (narrow + net.rotary_dim) + narrow
+    dense = net.hidden if biased else 0
+    router = net.experts * (net.hidden + biased)
     expected = {
         "embedding": positions + net.embedding_norm * norm,
-        "block": (1 if net.parallel_block else 2) * norm + (2 * net.hidden if net.biases == "all" else 0),
+        "block": attention + (router if net.experts else dense),
         "head": norm,
     }
-    copied = {b.name: b.parameters - b.parameters_split - b.parameters_grouped for b in net.blocks(7)}
+    if net.lead_layers:
+        expected["dense block"] = attention + dense
+    copied = {block.name: copied_parameters(block) for block in net.blocks(7)}
     assert copied == expected
 
 
@@ -197,7 +231,7 @@ def test_a_tensor_degree_above_the_key_and_value_heads_repeats_them_and_keeps_at
     own = net.hidden * 2 * 128
     for t, held in [(1, 2), (2, 1), (8, 1), (64, 1)]:
         assert qkv.shard(t, 1)[1] == 64 * 128 / t + held * 2 * 128
-        copied = block.parameters - block.parameters_split - block.parameters_grouped
+        copied = copied_parameters(block)
         assert block.parameters_per_device(t) == copied + block.parameters_split / t + held * own
 
 
@@ -310,7 +344,7 @@ def test_an_unknown_phase_is_refused():
 
 
 def test_an_unknown_recomputation_is_refused():
-    with pytest.raises(ValueError, match="recompute: found 'some', allowed: none, selective, full"):
+    with pytest.raises(ValueError, match="recompute: found 'some', allowed: none, selective, full, per_operator"):
         hardware_flops(Workload(GPT3, 2048, 1), "some")  # type: ignore[arg-type]
 
 

@@ -4,10 +4,11 @@ It knows no hardware. Published networks by name are in `workloads.published`. T
 """
 
 from workloads.network import Network, Workload
-from workloads.operators import Block, Matmul, Saved, Vector
+from workloads.operators import Attention, Block, Matmul, Saved, Vector
 from workloads.plan import Plan
 from workloads.precision import Training
 from workloads.training import (
+    active_parameters,
     embedding_parameters,
     forward_flops,
     hardware_flops,
@@ -18,6 +19,7 @@ from workloads.training import (
 from workloads.transformer import DecoderTransformer
 
 __all__ = [
+    "Attention",
     "Block",
     "DecoderTransformer",
     "Matmul",
@@ -27,6 +29,7 @@ __all__ = [
     "Training",
     "Vector",
     "Workload",
+    "active_parameters",
     "embedding_parameters",
     "forward_flops",
     "hardware_flops",

@@ -19,7 +19,7 @@ class Network(Protocol):
 
     name        shown in results
     blocks(sequence)   the block classes for a sequence length; exactly one class has place "body",
-                one "first" and one "last"
+                one "first" and one "last", at most one "lead"
     divisors()  what the tensor degree must divide, by name, e.g. {"heads": 96}; a degree that does
                 not is a named violation (`heads % tensor`)
     """

@@ -24,9 +24,10 @@ class Matmul:
     weight           the right operand is a parameter: it gets a weight gradient, and the samples of
                      a micro-batch share it (they multiply m); otherwise they multiply `groups`
     core             part of the attention core, which selective recomputation repeats
-    resident         the operand ("a" left, "b" right, "c" result) that a fused attention kernel keeps on chip
     n_groups, n_group_width   further output columns in indivisible groups (key and value heads):
                      a device holds max(n_groups / tensor, 1) of them
+    experts          matrices of which each row meets one: m counts routed rows (tokens x experts a token), spread
+                     evenly; a weight with groups 1
     """
 
     name: str
@@ -37,27 +38,42 @@ class Matmul:
     split: Split = ""
     weight: bool = True
     core: bool = False
-    resident: Literal["", "a", "b", "c"] = ""
     n_groups: int = 0
     n_group_width: int = 0
+    experts: int = 0
 
     @property
     def flops(self) -> int:
         """Forward FLOP of one sample, exact (a multiply-add is 2)."""
         return 2 * self.m * (self.n + self.n_groups * self.n_group_width) * self.k * self.groups
 
-    def shard(self, tensor: Any, samples: Any) -> tuple[Any, Any, Any, Any]:
-        """(m, n, k, groups) on one of `tensor` devices for `samples` samples; broadcasts columns."""
+    def shard(
+        self, tensor: Any, samples: Any, context: Any = 1.0, expert: Any = 1.0, expert_tensor: Any = 1.0
+    ) -> tuple[Any, Any, Any, Any]:
+        """(m, n, k, groups) on one device for `samples` samples; broadcasts columns.
+
+        tensor, context, expert   degrees; context divides rows (tokens).  A device holds experts / expert experts
+        and works for the tokens of all its expert peers; with expert_tensor 0 an expert is whole, and each of the
+        tensor ranks brings its part of the tokens.
+        """
         tensor = np.asarray(tensor, dtype=float)
         samples = np.asarray(samples, dtype=float)
+        context = np.asarray(context, dtype=float)
+        if self.experts:
+            brought = np.where(np.asarray(expert_tensor) > 0, 1.0, tensor)
+            tensor = np.where(np.asarray(expert_tensor) > 0, tensor, 1.0)
         n: Any = np.ceil(self.n / tensor) if self.split == "n" else float(self.n)
         if self.n_groups:
             n = n + np.maximum(np.ceil(self.n_groups / tensor), 1.0) * float(self.n_group_width)
         k: Any = np.ceil(self.k / tensor) if self.split == "k" else float(self.k)
         groups: Any = np.ceil(self.groups / tensor) if self.split == "groups" else float(self.groups)
+        if self.experts:
+            local = np.maximum(np.ceil(self.experts / np.asarray(expert, dtype=float)), 1.0)
+            routed = self.m * samples / (context * brought) * expert
+            return np.ceil(routed / (local * expert)), n, k, local
         if self.weight:
-            return self.m * samples, n, k, groups
-        return float(self.m), n, k, groups * samples
+            return np.ceil(self.m * samples / context), n, k, groups
+        return np.ceil(self.m / context), n, k, groups * samples
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,7 @@ class Vector:
     operations  vector operations an element forward (backward takes `backward_operations`)
     split      "tensor": divided by the tensor degree; "sequence": divided only with sequence parallelism
     core       part of the attention core; a fused attention kernel keeps it on chip
+    loss       intermediate results of the loss; a fused cross-entropy kernel keeps them on chip
     """
 
     name: str
@@ -82,9 +99,10 @@ class Vector:
     backward_operations: float = 2.0
     split: Literal["", "tensor", "sequence"] = ""
     core: bool = False
+    loss: bool = False
 
     def shard(self, tensor: Any, sequence_parallel: Any, samples: Any) -> Any:
-        """Elements of the pass on one device for `samples` samples."""
+        """Elements of the pass on one device for `samples` samples (a share of one where context splits it)."""
         tensor = np.asarray(tensor, dtype=float)
         samples = np.asarray(samples, dtype=float)
         if self.split == "tensor":
@@ -92,6 +110,33 @@ class Vector:
         if self.split == "sequence":
             return self.elements * samples / np.where(sequence_parallel, tensor, 1.0)
         return self.elements * samples
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Sizes of the attention core of one sample, unsplit: what a fused kernel runs.
+
+    S = Q K^T is heads x (queries, keys) with inner size head_dim; O = P V has value_dim columns.
+
+    heads, key_value_heads   query heads, and heads of keys and values that they share; the tensor degree divides
+                             both (a device keeps at least one of the latter)
+    queries, keys            rows of Q, of K and V; the context degree divides queries
+    head_dim, value_dim      width of a head of Q and K, and of V
+    causal                   a query sees no later key: a kernel may skip tiles above the diagonal
+    """
+
+    heads: int
+    key_value_heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    value_dim: int
+    causal: bool = False
+
+    @property
+    def flops(self) -> int:
+        """Forward FLOP of one sample, the full square (nothing is skipped), exact."""
+        return 2 * self.heads * self.queries * self.keys * (self.head_dim + self.value_dim)
 
 
 @dataclass(frozen=True)
@@ -118,7 +163,8 @@ class Block:
     """A class of identical layers: operators, parameters, traffic and what it keeps.
 
     count        how many of them the network has
-    place        "first", "body" or "last": which pipeline stages may hold it
+    place        which pipeline stages may hold it: "first", "body", "last", or "lead" (layers of another kind
+                 before the body, all on the first stage)
     parameters   exact number of one block, of which `parameters_split` are divided by the tensor degree
                  and `parameters_grouped` are divided into `group_count` indivisible groups
     reductions   forward all-reduces over the tensor axis (the backward pass has as many),
@@ -127,11 +173,20 @@ class Block:
     kernels      device kernels one forward pass launches (an eager framework issues each from the host)
     shared_parameters   of `parameters`, those that are the same tensor as another block's (a tied head)
     recomputed   full recomputation repeats its forward pass (embedding and head never are)
+    parameters_expert   of `parameters`, those of routed experts: divided by the expert degree, not among
+                 `parameters_split` (all of them are divided by the tensor degree where experts are)
+    expert_count, experts_per_token   experts that hold them, and of how many of those a token meets
+    routed       elements a sample sent to experts by each of the two all-to-alls forward (the backward pass has
+                 as many): tokens x experts a token x hidden
+    context_exchange   elements a sample of keys and values that context ranks show each other; divided by the
+                 tensor degree as the indivisible groups of `group_count` are
+    causal       its attention is causal: a fused kernel may skip masked tiles (FLOP count the full square)
+    attention    sizes of its attention core, None without one; equal to those of its core operators
     """
 
     name: str
     count: int
-    place: Literal["first", "body", "last"]
+    place: Literal["first", "lead", "body", "last"]
     matmuls: tuple[Matmul, ...]
     vectors: tuple[Vector, ...]
     parameters: int
@@ -144,6 +199,13 @@ class Block:
     group_count: int = 1
     shared_parameters: int = 0
     recomputed: bool = True
+    parameters_expert: int = 0
+    expert_count: int = 1
+    experts_per_token: int = 1
+    routed: int = 0
+    context_exchange: int = 0
+    causal: bool = False
+    attention: Attention | None = None
 
     @property
     def flops(self) -> int:
@@ -155,12 +217,25 @@ class Block:
         """The part of `flops` that is the attention core."""
         return sum(matmul.flops for matmul in self.matmuls if matmul.core)
 
-    def parameters_per_device(self, tensor: Any) -> Any:
-        """Parameters of one block on one device of the tensor axis."""
+    def parameters_per_device(self, tensor: Any, expert: Any = 1.0, expert_tensor: Any = 1.0) -> Any:
+        """Parameters of one block on one device: dense ones and its experts'."""
+        dense = self.dense_parameters(tensor)
+        if not self.parameters_expert:
+            return dense
+        return dense + self.expert_parameters(tensor, expert, expert_tensor)
+
+    def dense_parameters(self, tensor: Any) -> Any:
+        """Parameters of one block outside its routed experts on one device of the tensor axis."""
         tensor = np.asarray(tensor, dtype=float)
-        whole = self.parameters - self.parameters_split - self.parameters_grouped
+        whole = self.parameters - self.parameters_split - self.parameters_grouped - self.parameters_expert
         grouped: Any = 0.0
         if self.parameters_grouped:
             width = self.parameters_grouped / self.group_count
             grouped = np.maximum(np.ceil(self.group_count / tensor), 1.0) * width
         return whole + self.parameters_split / tensor + grouped
+
+    def expert_parameters(self, tensor: Any, expert: Any, expert_tensor: Any) -> Any:
+        """Parameters of the routed experts of one block on one device."""
+        split = np.where(np.asarray(expert_tensor) > 0, np.asarray(tensor, dtype=float), 1.0)
+        held = np.maximum(np.ceil(self.expert_count / np.asarray(expert, dtype=float)), 1.0)
+        return held * (self.parameters_expert / self.expert_count) / split

@@ -11,15 +11,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-RECOMPUTE: tuple[Literal["none", "selective", "full"], ...] = ("none", "selective", "full")
-SCHEDULE = ("gpipe", "1f1b")
+RECOMPUTE: tuple[Literal["none", "selective", "full", "per_operator"], ...] = (
+    "none", "selective", "full", "per_operator",
+)  # fmt: skip
+NONE, SELECTIVE, FULL, PER_OPERATOR = range(4)
+SCHEDULE = ("gpipe", "1f1b", "zero_bubble")
+OFFLOAD = ("none", "optimizer", "all")
 SPLIT = ("uniform", "balanced")
 AXES = ("tensor", "data", "pipeline")
 #: Orders of the parallel axes, innermost (neighbouring ranks) first.
 ORDER = tuple("-".join(axes) for axes in permutations(AXES))
 
-CHOICES = {"recompute": RECOMPUTE, "schedule": SCHEDULE, "split": SPLIT, "order": ORDER}
-SWITCHES = ("sequence_parallel", "overlap_data", "overlap_pipeline")
+CHOICES = {"recompute": RECOMPUTE, "schedule": SCHEDULE, "split": SPLIT, "order": ORDER, "offload": OFFLOAD}
+SWITCHES = (
+    "sequence_parallel", "overlap_data", "overlap_pipeline", "expert_tensor", "reshard", "context_ring",
+    "overlap_tensor",
+)  # fmt: skip
 
 
 def _index(name: str, value: Any) -> Any:
@@ -41,14 +48,28 @@ def _index(name: str, value: Any) -> Any:
 class Plan:
     """One parallel plan, or a column of plans.
 
-    tensor, pipeline, data   degrees; their product is the number of devices
+    tensor, pipeline, data, context   degrees; their product is the number of devices
+    context            devices that split the tokens of a sample; neighbours on the data axis, with which they share
+                       weights, gradients and what ZeRO splits
+    context_ring       keys and values travel a ring behind the attention they are used in; else they are gathered
+                       before it
+    expert             devices of the data and context axes that split the routed experts of a layer
+    expert_tensor      each expert is split over the tensor axis; else its tensor ranks are expert ranks too
     sequence_parallel  norms and dropout are split over the tensor axis too
     micro_batch        samples a device works on at once
     interleave         model chunks a stage (1: none)
-    schedule           "gpipe" keeps all micro-batches in flight, "1f1b" at most as many as stages follow
-    zero_stage         1: the optimizer state is split over the data axis
-    recompute          "none", "selective" (attention core) or "full" (whole blocks)
+    schedule           "gpipe" keeps all micro-batches in flight, "1f1b" at most as many as stages follow,
+                       "zero_bubble" is 1f1b with weight gradients moved into its bubbles
+    zero_stage         what the data and context axes split: 1 optimizer state, 2 and gradients, 3 and weights
+    zero_group         ranks that split it together, each such group a copy of the others; 0: all of them
+    reshard            ZeRO-3 frees gathered weights after the forward pass and gathers them again
+    offload            to the host's memory: "optimizer" state and update, or "all" (weights too)
+    recompute          "none", "selective" (attention core), "full" (whole blocks) or "per_operator" (element-wise
+                       passes and every second product)
+    recompute_layers   layers of a stage that recompute, the others keep everything; 0: all of them
     overlap_data       gradient reduction runs during the last backward pass
+    overlap_tensor     exchanges over the tensor axis run in pieces behind the products beside them (async tensor
+                       parallelism); needs sequence parallelism
     overlap_pipeline   transfers between stages run during computation
     split              "uniform": layers spread evenly; "balanced": embedding and head count as a layer each
     order              parallel axes from neighbouring ranks outwards, e.g. "tensor-data-pipeline"
@@ -67,10 +88,20 @@ class Plan:
     overlap_pipeline: Any = 1
     split: Any = 0
     order: Any = 0
+    context: Any = 1
+    expert: Any = 1
+    expert_tensor: Any = 1
+    zero_group: Any = 0
+    reshard: Any = 1
+    offload: Any = 0
+    recompute_layers: Any = 0
+    context_ring: Any = 1
+    overlap_tensor: Any = 0
 
     def __post_init__(self) -> None:
-        bounds = {name: (0, len(values) - 1) for name, values in CHOICES.items()}
-        bounds |= {name: (0, 1) for name in SWITCHES} | {"zero_stage": (0, 1)}
+        bounds: dict[str, tuple[int, int | None]] = {name: (0, len(values) - 1) for name, values in CHOICES.items()}
+        bounds |= {name: (0, 1) for name in SWITCHES} | {"zero_stage": (0, 3)}
+        bounds |= {"zero_group": (0, None), "recompute_layers": (0, None)}
         problems = []
         for field in fields(self):
             try:

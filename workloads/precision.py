@@ -19,23 +19,30 @@ class Training:
     """How a step is computed: number formats, optimizer, attention kernel.
 
     precision        operands of the matrix products
+    scaling          of fp8 operands: one scale a "tensor", or one a "row" (and a column for the transposed use)
     gradient_bytes   bytes a gradient is accumulated and reduced in (2 or 4)
     optimizer        adam: fp32 master weights and two moments (12 B); momentum: master and one (8 B);
                      sgd: master only (4 B).  In pure fp32 the master is the weight itself.
-    attention        "fused" keeps scores on chip (FlashAttention); "materialized" writes them to memory
+    attention        "fused" keeps scores on chip (FlashAttention-1, -2); "pipelined" also runs the softmax of one tile
+                     behind the products of another (FlashAttention-3, cuDNN); "materialized" writes scores to memory
+    cross_entropy    "fused" reads logits once a pass; "materialized" writes every step of the loss to memory
     """
 
     precision: Precision = "bf16"
     gradient_bytes: int = 4
     optimizer: Literal["adam", "momentum", "sgd"] = "adam"
-    attention: Literal["fused", "materialized"] = "fused"
+    attention: Literal["fused", "pipelined", "materialized"] = "fused"
+    cross_entropy: Literal["fused", "materialized"] = "fused"
+    scaling: Literal["tensor", "row"] = "tensor"
 
     def __post_init__(self) -> None:
         allowed = {
             "precision": ("fp32", "tf32", "bf16", "fp16", "fp8"),
             "gradient_bytes": (2, 4),
             "optimizer": ("adam", "momentum", "sgd"),
-            "attention": ("fused", "materialized"),
+            "attention": ("fused", "pipelined", "materialized"),
+            "cross_entropy": ("fused", "materialized"),
+            "scaling": ("tensor", "row"),
         }
         problems = [
             f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"
@@ -59,6 +66,16 @@ class Training:
     def operand_bytes(self) -> float:
         """Bytes of an operand as the array reads it."""
         return BYTES[self.precision]
+
+    @property
+    def cast_bytes(self) -> float:
+        """Bytes moved to turn an element into fp8, used as it is and transposed.
+
+        tensor  read once and written twice; its scale comes with the kernel that made it (or from the step before)
+        row     for each of the two uses: read for the largest of a row, read again, written
+        """
+        wide, narrow = ACTIVATION_BYTES["fp8"], BYTES["fp8"]
+        return wide + 2.0 * narrow if self.scaling == "tensor" else 2.0 * (2.0 * wide + narrow)
 
     @property
     def state_bytes(self) -> int:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workloads.network import Workload
-from workloads.training import embedding_parameters, forward_flops, parameters
+from workloads.training import active_parameters, embedding_parameters, forward_flops, parameters
 from workloads.transformer import DecoderTransformer
 
 
@@ -28,11 +28,13 @@ class Published:
     network              the sizes
     sequence             tokens a sample in the published training
     published_parameters as printed: its last digit tells its resolution, a whole number is an exact count
+    published_active     parameters that a token meets, as printed; None where none were
     """
 
     network: DecoderTransformer
     sequence: int
     published_parameters: Decimal
+    published_active: Decimal | None = None
 
     @property
     def exact(self) -> bool:
@@ -41,8 +43,8 @@ class Published:
 
 
 def _value(kind: Any, text: str) -> Any:
-    if kind == "int":
-        return int(text)
+    if kind in ("int", "float"):
+        return {"int": int, "float": float}[kind](text)
     if kind == "bool":
         return {"true": True, "false": False}[text]
     return text
@@ -50,14 +52,21 @@ def _value(kind: Any, text: str) -> Any:
 
 @lru_cache(maxsize=1)
 def published() -> Mapping[str, Published]:
-    """Every published network by name, in the order of the table, read once."""
+    """Every published network by name, in the order of the table, read once.
+
+    Columns named as fields of the builder are sizes, and an empty cell leaves the field's default; columns of other
+    names are not.
+    """
     kinds = {field.name: field.type for field in fields(DecoderTransformer)}
     found = {}
     text = (files("workloads") / "data" / "networks.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
-        sequence, count = int(row.pop("sequence")), Decimal(row.pop("published_parameters"))
-        sizes = {name: _value(kinds[name], value) for name, value in row.items()}
-        found[row["name"]] = Published(DecoderTransformer(**sizes), sequence, count)
+        sizes = {name: _value(kinds[name], value) for name, value in row.items() if value and name in kinds}
+        active = row.get("published_active_parameters")
+        found[row["name"]] = Published(
+            DecoderTransformer(**sizes), int(row["sequence"]), Decimal(row["published_parameters"]),
+            Decimal(active) if active else None,
+        )  # fmt: skip
     return MappingProxyType(found)
 
 
@@ -102,7 +111,8 @@ def name_of(identifier_: str) -> str:
 def table() -> list[dict[str, Any]]:
     """A row a network for people: sizes, counted and published parameters, forward FLOP a token, source.
 
-    Parameters count each shared tensor once; `embedding_parameters` is the part outside the blocks.
+    Parameters count each shared tensor once; `embedding_parameters` is the part outside the layers, and
+    `active_parameters` leaves out the experts that a token does not meet.
     FLOP a token are those of the matrix products at the default sequence, attention as a full square.
     """
     rows = []
@@ -112,6 +122,7 @@ def table() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "parameters": parameters(shape, sequence),
+                "active_parameters": active_parameters(shape, sequence),
                 "embedding_parameters": embedding_parameters(shape, sequence),
                 "published_parameters": int(entry.published_parameters),
                 "published_exact": entry.exact,
@@ -120,6 +131,8 @@ def table() -> list[dict[str, Any]]:
                 "heads": shape.heads,
                 "kv_heads": shape.kv_heads,
                 "ffn": shape.ffn,
+                "experts": shape.experts,
+                "experts_per_token": shape.experts_per_token,
                 "vocabulary": shape.padded_vocabulary,
                 "sequence": sequence,
                 "forward_flops_per_token": forward_flops(Workload(shape, sequence, 1)) // sequence,

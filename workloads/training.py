@@ -10,7 +10,10 @@ from typing import Any, Literal
 
 from workloads.network import Network, Workload
 from workloads.operators import Matmul
+from workloads.plan import RECOMPUTE
 
+#: Places of a network's layers; embedding and head are the others.
+LAYERS = ("lead", "body")
 PHASES = ("forward", "input_gradient", "weight_gradient")
 
 
@@ -25,16 +28,6 @@ def phase_dimensions(m: Any, n: Any, k: Any, phase: str) -> tuple[Any, Any, Any]
     raise ValueError(f"phase: found {phase!r}, allowed: {', '.join(PHASES)}")
 
 
-def phase_resident(matmul: Matmul, phase: str) -> str:
-    """The operand of the product of `phase` that is the on-chip tensor of the forward product, or "".
-
-    The result's gradient is the left operand of the input-gradient product and the right operand of the
-    weight-gradient product; the left operand is the former's result and stays the latter's left operand.
-    """
-    moved = {"input_gradient": {"c": "a", "a": "c", "b": "b"}, "weight_gradient": {"c": "b", "a": "a", "b": "c"}}
-    return moved.get(phase, {}).get(matmul.resident, matmul.resident)
-
-
 def gradient_phase(matmul: Matmul) -> str:
     """The phase that the (K, N, M) product of `matmul` belongs to."""
     return "weight_gradient" if matmul.weight else "input_gradient"
@@ -45,12 +38,21 @@ def parameters(network: Network, sequence: int) -> int:
     return sum(block.count * (block.parameters - block.shared_parameters) for block in network.blocks(sequence))
 
 
+def active_parameters(network: Network, sequence: int) -> int:
+    """Parameters that one token meets: all but the routed experts it is not sent to, exact."""
+    idle = sum(
+        block.count * block.parameters_expert * (block.expert_count - block.experts_per_token) // block.expert_count
+        for block in network.blocks(sequence)
+    )
+    return parameters(network, sequence) - idle
+
+
 def embedding_parameters(network: Network, sequence: int) -> int:
-    """Parameters outside the body, exact: token and position tables, head, first and last norm, a tied tensor once."""
+    """Parameters outside the layers, exact: token and position tables, head, first and last norm, tied ones once."""
     return sum(
         block.count * (block.parameters - block.shared_parameters)
         for block in network.blocks(sequence)
-        if block.place != "body"
+        if block.place not in LAYERS
     )
 
 
@@ -65,19 +67,19 @@ def model_flops(workload: Workload) -> int:
     return 3 * forward_flops(workload)
 
 
-def hardware_flops(workload: Workload, recompute: Literal["none", "selective", "full"]) -> int:
+def hardware_flops(workload: Workload, recompute: Literal["none", "selective", "full", "per_operator"]) -> int:
     """`model_flops` plus what recomputation repeats, exact.  HFU counts these.
 
     full repeats the forward pass of every block that is recomputed (never the head);
-    selective repeats the attention core.
+    selective repeats the attention core; per_operator every second product outside the core, taken as half of them.
     """
-    blocks = workload.network.blocks(workload.sequence)
-    if recompute == "full":
-        repeated = sum(block.count * block.flops for block in blocks if block.recomputed)
-    elif recompute == "selective":
-        repeated = sum(block.count * block.core_flops for block in blocks if block.recomputed)
-    elif recompute == "none":
-        repeated = 0
-    else:
-        raise ValueError(f"recompute: found {recompute!r}, allowed: none, selective, full")
+    if recompute not in RECOMPUTE:
+        raise ValueError(f"recompute: found {recompute!r}, allowed: {', '.join(RECOMPUTE)}")
+    blocks = [block for block in workload.network.blocks(workload.sequence) if block.recomputed]
+    repeated = {
+        "none": 0,
+        "selective": sum(block.count * block.core_flops for block in blocks),
+        "full": sum(block.count * block.flops for block in blocks),
+        "per_operator": sum(block.count * (block.flops - block.core_flops) // 2 for block in blocks),
+    }[recompute]
     return model_flops(workload) + repeated * workload.global_batch

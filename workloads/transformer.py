@@ -1,4 +1,4 @@
-"""Dense decoder transformers: one builder for GPT, OPT, BLOOM, PaLM, Llama and Nemotron shapes.
+"""Decoder transformers: one builder for GPT, OPT, BLOOM, PaLM, Llama, Nemotron, Mixtral, Qwen and DeepSeek shapes.
 
 Counts follow the operators; activation bytes follow Korthikanti et al. 2022 (arXiv 2205.05198), eq. 1-4.
 """
@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workloads.operators import Block, Matmul, Saved, Vector
+from workloads.parts import Part, attention_sizes, dense_mlp, grouped_attention, latent_attention, routed_experts
+
+POSITIVE = ("layers", "hidden", "heads", "ffn", "vocabulary", "max_sequence", "vocabulary_multiple")
+OPTIONAL = ("query_rank", "key_value_rank", "rotary_dim", "experts", "experts_per_token", "shared_ffn", "lead_layers")
+DEFAULTED = "a whole number >= 1, or 0 for the default"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,16 @@ class DecoderTransformer:
     parallel_block   attention and MLP read the same norm and are summed (PaLM): one reduction, one norm
     embedding_norm   a norm after the embedding (BLOOM)
     dropout      keeps dropout masks for the backward pass
+    causal       a token attends to no later one, so that a fused kernel may skip masked tiles; FLOP and kept scores
+                 count the full square all the same (Narayanan et al. 2021, eq. 3, and most published MFU)
+    qk_norm      a norm (weight of head_dim) of each head's queries and of its keys, after the projection
+    sinks        a learned score a head that attention may spend weight on (gpt-oss)
+    key_value_rank   latent attention of this rank, 0: grouped-query; with it `query_rank` (0: full), `rotary_dim`
+                 columns of queries and keys beside head_dim, and `value_dim` (0: head_dim)
+    experts      routed MLPs of width `expert_ffn` (0: ffn) in place of the MLP, `experts_per_token` of them a token
+    shared_ffn   width of an MLP beside them that every token meets (shared experts together, or a dense residual)
+    lead_layers  of `layers`, leading ones with a dense MLP of width `ffn`
+    capacity_factor   rows an expert computes over its even share; 1 is dropless with tokens spread evenly
     source       where the sizes were published
     """
 
@@ -46,26 +61,23 @@ class DecoderTransformer:
     embedding_norm: bool = False
     dropout: bool = True
     vocabulary_multiple: int = 1
+    causal: bool = True
+    qk_norm: bool = False
+    sinks: bool = False
+    query_rank: int = 0
+    key_value_rank: int = 0
+    rotary_dim: int = 0
+    value_dim: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    lead_layers: int = 0
+    capacity_factor: float = 1.0
     source: str = ""
 
     def __post_init__(self) -> None:
-        problems = []
-        for name in ("layers", "hidden", "heads", "ffn", "vocabulary", "max_sequence", "vocabulary_multiple"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                problems.append(f"{name}: found {value!r}, allowed: a whole number >= 1")
-        for name in ("kv_heads", "head_dim"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                problems.append(f"{name}: found {value!r}, allowed: a whole number >= 1, or 0 for the default")
-        choices = {
-            "positions": ("learned", "rotary", "alibi"),
-            "norm": ("layernorm", "rmsnorm"),
-            "biases": ("all", "qkv", "none"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                problems.append(f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(allowed)}")
+        problems = self._bad_values()
         if problems:
             raise ValueError("; ".join(problems))
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
@@ -73,9 +85,63 @@ class DecoderTransformer:
             problems.append(f"hidden % heads: {self.hidden} % {self.heads} != 0 (give head_dim)")
         if self.heads % self.kv_heads:
             problems.append(f"heads % kv_heads: {self.heads} % {self.kv_heads} != 0")
+        problems += self._bad_experts() + self._bad_latent()
         if problems:
             raise ValueError("; ".join(problems))
         object.__setattr__(self, "head_dim", self.head_dim or self.hidden // self.heads)
+        if self.experts:
+            object.__setattr__(self, "expert_ffn", self.expert_ffn or self.ffn)
+
+    def _bad_values(self) -> list[str]:
+        """What is no number or choice of its field."""
+        problems = []
+        for names, least, allowed in (
+            (POSITIVE, 1, "a whole number >= 1"), (("kv_heads", "head_dim", "value_dim", "expert_ffn"), 0, DEFAULTED),
+            (OPTIONAL, 0, "a whole number >= 0"),
+        ):  # fmt: skip
+            for name in names:
+                value = getattr(self, name)
+                if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                    problems.append(f"{name}: found {value!r}, allowed: {allowed}")
+        choices = {
+            "positions": ("learned", "rotary", "alibi"),
+            "norm": ("layernorm", "rmsnorm"),
+            "biases": ("all", "qkv", "none"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                problems.append(f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(known)}")
+        factor = self.capacity_factor
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
+            problems.append(f"capacity_factor: found {factor!r}, allowed: a number > 0")
+        return problems
+
+    def _bad_experts(self) -> list[str]:
+        """Sizes of routed experts that do not fit together."""
+        if not self.experts:
+            names = ("experts_per_token", "expert_ffn", "shared_ffn", "lead_layers")
+            return [f"{n}: found {getattr(self, n)}, allowed: 0 without experts" for n in names if getattr(self, n)]
+        problems = []
+        if not 1 <= self.experts_per_token <= self.experts:
+            found = f"experts_per_token: found {self.experts_per_token}"
+            problems.append(f"{found}, allowed: 1 to {self.experts} (experts)")
+        if self.lead_layers >= self.layers:
+            problems.append(f"lead_layers: found {self.lead_layers}, allowed: less than {self.layers} (layers)")
+        if self.parallel_block:
+            problems.append("parallel_block: found True, allowed: False with experts")
+        return problems
+
+    def _bad_latent(self) -> list[str]:
+        """Sizes of latent attention that do not fit together."""
+        if not self.key_value_rank:
+            found = {name: getattr(self, name) for name in ("query_rank", "rotary_dim", "value_dim")}
+            return [f"{n}: found {size}, allowed: 0 without key_value_rank" for n, size in found.items() if size]
+        must = {"kv_heads": self.heads, "biases": "none", "qk_norm": False, "sinks": False, "positions": "rotary"}
+        return [
+            f"{name}: found {getattr(self, name)!r}, allowed: {value!r} with key_value_rank"
+            for name, value in must.items()
+            if getattr(self, name) != value
+        ]
 
     @property
     def padded_vocabulary(self) -> int:
@@ -84,11 +150,19 @@ class DecoderTransformer:
 
     def divisors(self) -> dict[str, int]:
         """What the tensor degree must divide."""
-        return {"heads": self.heads, "ffn": self.ffn}
+        if not self.experts:
+            return {"heads": self.heads, "ffn": self.ffn}
+        used = {"ffn": self.ffn if self.lead_layers else 0, "shared_ffn": self.shared_ffn}
+        return {"heads": self.heads, "expert_ffn": self.expert_ffn} | {n: size for n, size in used.items() if size}
 
     def blocks(self, sequence: int) -> tuple[Block, ...]:
-        """Embedding, decoder block and head for samples of `sequence` tokens."""
-        return (self._embedding(sequence), self._decoder(sequence), self._head(sequence))
+        """Embedding, leading dense layers if any, decoder block and head for samples of `sequence` tokens."""
+        lead, count = self.lead_layers, self.layers - self.lead_layers
+        dense = dense_mlp(self, sequence, self.ffn)
+        mlp = routed_experts(self, sequence) if self.experts else dense
+        before = (self._layer(sequence, dense, "dense block", place="lead", count=lead),) if lead else ()
+        body = self._layer(sequence, mlp, "block", place="body", count=count)
+        return (self._embedding(sequence), *before, body, self._head(sequence))
 
     def _norm_parameters(self) -> int:
         return self.hidden * (2 if self.norm == "layernorm" else 1)
@@ -123,22 +197,15 @@ class DecoderTransformer:
             recomputed=False,
         )
 
-    def _decoder(self, sequence: int) -> Block:
-        s, h, d = sequence, self.hidden, self.head_dim
-        query, key_value = self.heads * d, 2 * self.kv_heads * d
-        matrices = 2 if self.gated else 1
-        matmuls = (
-            Matmul("qkv", s, query, h, split="n", n_groups=self.kv_heads, n_group_width=2 * d),
-            Matmul("scores", s, s, d, groups=self.heads, split="groups", weight=False, core=True, resident="c"),
-            Matmul("context", s, d, s, groups=self.heads, split="groups", weight=False, core=True, resident="a"),
-            Matmul("projection", s, h, query, split="k"),
-            Matmul("up", s, matrices * self.ffn, h, split="n"),
-            Matmul("down", s, h, self.ffn, split="k"),
-        )
+    def _layer(self, sequence: int, mlp: Part, name: str, *, place: Literal["lead", "body"], count: int) -> Block:
+        """A layer: norms and residuals around attention and `mlp`."""
+        s, h = sequence, self.hidden
+        core = attention_sizes(self, s)
+        attention = latent_attention(self, s) if self.key_value_rank else grouped_attention(self, s)
         norms = 1 if self.parallel_block else 2
-        scores = self.heads * s * s
+        matmuls = (*attention.matmuls, *mlp.matmuls)
         mask = 0.5 if self.dropout else 0.0
-        vectors = [
+        vectors = (
             Vector("norm", norms * s * h, operations=8, backward_operations=16, split="sequence"),
             # forward drops out and adds; backward adds the two branches' gradients and applies the mask
             Vector(
@@ -146,56 +213,43 @@ class DecoderTransformer:
                 backward_reads=3 + mask if self.dropout else 2, backward_writes=2 if self.dropout else 1,
                 split="sequence",
             ),
-            Vector(
-                "activation", self.ffn * s, reads=matrices, writes=1,
-                backward_reads=matrices + 1, backward_writes=matrices, operations=8, backward_operations=12,
-                split="tensor",
-            ),
-            # scale, mask and softmax are one kernel, dropout a second one
-            Vector(
-                "softmax", scores, reads=2 if self.dropout else 1, writes=2 + mask if self.dropout else 1,
-                backward_reads=3 + mask if self.dropout else 2, backward_writes=2 if self.dropout else 1,
-                operations=6, backward_operations=4, split="tensor", core=True,
-            ),
-        ]
-        if self.positions == "rotary":
-            vectors.append(
-                Vector("rotary", s * (query + key_value // 2), backward_reads=1, operations=4, split="tensor")
-            )
-        mlp_columns = matrices * self.ffn
-        linear = h * query + query * h + h * mlp_columns + self.ffn * h
-        grouped = h * key_value
-        split_bias = {"all": query + mlp_columns, "qkv": query, "none": 0}[self.biases]
-        grouped_bias = 0 if self.biases == "none" else key_value
-        whole_bias = 2 * h if self.biases == "all" else 0
-        parameters = linear + grouped + split_bias + grouped_bias + whole_bias + norms * self._norm_parameters()
-        dropout_bytes = 1 if self.dropout else 0
+            *mlp.vectors,
+            *attention.vectors,
+        )
+        copied = attention.copied + mlp.copied + norms * self._norm_parameters()
+        split = attention.split + mlp.split
         # inputs of the norms (2 B), one-byte dropout masks of attention and MLP, and the norms' outputs, which
         # feed qkv and the first MLP matrix and are split by sequence parallelism like their inputs
-        kept_sequence = norms * 2 * s * h + 2 * dropout_bytes * s * h + norms * 2 * s * h
-        # query, key, value; attention output; MLP internals
-        kept_tensor = 2 * s * (query + key_value) + 2 * s * query + 2 * s * (mlp_columns + self.ffn)
+        kept_sequence = norms * 4 * s * h + (2 * s * h if self.dropout else 0)
         return Block(
-            name="block",
-            count=self.layers,
-            place="body",
+            name=name,
+            count=count,
+            place=place,
             matmuls=matmuls,
-            vectors=tuple(vectors),
-            parameters=parameters,
-            parameters_split=linear + split_bias,
-            parameters_grouped=grouped + grouped_bias,
+            vectors=vectors,
+            parameters=copied + split + attention.grouped + mlp.expert,
+            parameters_split=split,
+            parameters_grouped=attention.grouped,
             group_count=self.kv_heads,
             reductions=1 if self.parallel_block else 2,
             boundary=s * h,
             saved=Saved(
-                sequence=kept_sequence,
-                tensor=kept_tensor,
+                sequence=kept_sequence + attention.kept_sequence + mlp.kept_sequence,
+                tensor=attention.kept_tensor + mlp.kept_tensor,
                 # softmax output, dropout mask, dropout output; without dropout the first is the last
-                core=(5 if self.dropout else 2) * scores,
-                statistics=4 * self.heads * s,
+                core=(5 if self.dropout else 2) * core.heads * s * s,
+                statistics=4 * core.heads * s,
                 input=2 * s * h,
             ),
-            kernels=len(matmuls) + len(vectors) + (2 if self.dropout else 0) + 2,
+            kernels=len(matmuls) + len(vectors) + (2 if self.dropout else 0) + 2 + attention.kernels + mlp.kernels,
+            parameters_expert=mlp.expert,
+            expert_count=self.experts if mlp.expert else 1,
+            experts_per_token=self.experts_per_token if mlp.expert else 1,
+            routed=mlp.routed,
+            # ranks exchange keys and values as the core reads them
+            context_exchange=s * core.key_value_heads * (core.head_dim + core.value_dim),
+            causal=self.causal,
+            attention=core,
         )
 
     def _head(self, sequence: int) -> Block:
@@ -207,10 +261,16 @@ class DecoderTransformer:
             matmuls=(Matmul("logits", s, vocabulary, h, split="n"),),
             vectors=(
                 Vector("final norm", s * h, operations=8, backward_operations=16, split="sequence"),
-                # cross-entropy: logits to fp32, maximum and sum, gradient in place
+                # cross-entropy: logits read; read again and their gradient written
                 Vector(
-                    "loss", s * vocabulary, reads=3, writes=2, backward_reads=2, backward_writes=1,
+                    "loss", s * vocabulary, reads=1, writes=0, backward_reads=1, backward_writes=1,
                     operations=6, backward_operations=3, split="tensor",
+                ),
+                # in fp32 (two elements of 2 B), one operation after the other: widened, maximum, difference,
+                # exponential, sum, quotient; the gradient scaled and narrowed
+                Vector(
+                    "loss in steps", s * vocabulary, reads=10, writes=8, backward_reads=3, backward_writes=2,
+                    operations=1, backward_operations=1, split="tensor", loss=True,
                 ),
             ),
             # a tied head stores a copy of the table only where the pipeline puts it on another stage

@@ -1,4 +1,4 @@
-"""Step time and energy of every plan from block prices: column arithmetic only."""
+"""Step time and energy of every plan from block passes: column arithmetic only."""
 
 from __future__ import annotations
 
@@ -8,155 +8,209 @@ from typing import Any
 import numpy as np
 
 from dse.evaluation.design import Rows
-from dse.evaluation.layout import Layout, crossings
-from dse.evaluation.price import Priced
+from dse.evaluation.layout import Layout
+from dse.evaluation.passes import SPENT, BlockPasses
 from dse.evaluation.schedule import StageTimes, pipeline_time
+from dse.evaluation.stages import PLACES
 from dse.evaluation.traffic import Traffic
 
 
 @dataclass(frozen=True)
-class Passes:
-    """One micro-batch in each pass situation, (S,) or (H, S): seconds with exchanges, and sums over the network.
-
-    body, first, last   (forward, backward) of one block, recomputation in the backward
-    forward, backward, recompute, tensor   seconds of all blocks, by what they are spent on
-    energy              dynamic joules of one device of the tensor axis, exchanges included apart
-    """
-
-    body: tuple[Any, Any]
-    first: tuple[Any, Any]
-    last: tuple[Any, Any]
-    forward: Any
-    backward: Any
-    recompute: Any
-    tensor: Any
-    compute_energy: Any
-    exchange_energy: Any
-
-
-@dataclass(frozen=True)
 class Step:
-    """Seconds of a step and its parts (they add up), and dynamic joules of the whole cluster."""
+    """Seconds of a step: its pipeline of micro-batches, exposed data-parallel communication, update, and all of it."""
 
     time: Any
-    parts: dict[str, Any]
-    compute_energy: Any
-    communication_energy: Any
+    running: Any
+    data: Any
+    update: Any
 
 
-def passes(layout: Layout, priced: Priced, traffic: Traffic) -> Passes:
-    """Passes of every block in the pass situations, from operator prices and exchanges.
-
-    backward = gradients + recomputed forward (2: the whole block with its exchanges, 1: the attention core)
-    """
-    at, blocks = layout.operators.spread, layout.blocks
-    layers = float(blocks["body"].count)
-    recompute = layout.at_pass["recompute"]
-    forward = {place: at(table) for place, table in priced.forward.items()}
-    backward = {place: at(table) for place, table in priced.backward.items()}
-    repeated = np.where(recompute >= 2, forward["body"], np.where(recompute >= 1, at(priced.core), 0.0))
-    energy_again = np.where(
-        recompute >= 2, at(priced.forward_energy["body"]), np.where(recompute >= 1, at(priced.core_energy), 0.0)
-    )
-    exchange = traffic.exchange.time
-    count = {place: float(block.reductions) for place, block in blocks.items()}
-    again = np.where(recompute >= 2, count["body"], 0.0)
-    number = crossings(blocks, recompute)
-    body_energy = at(priced.forward_energy["body"] + priced.backward_energy["body"]) + energy_again
-    end_energy = at(
-        priced.forward_energy["first"] + priced.backward_energy["first"]
-        + (priced.forward_energy["last"] + priced.backward_energy["last"])
-    )
-    return Passes(
-        body=(
-            forward["body"] + count["body"] * exchange,
-            backward["body"] + repeated + (count["body"] + again) * exchange,
-        ),
-        first=(forward["first"] + count["first"] * exchange, backward["first"]),
-        last=(forward["last"], backward["last"] + count["last"] * exchange),
-        forward=layers * forward["body"] + forward["first"] + forward["last"],
-        backward=layers * backward["body"] + backward["first"] + backward["last"],
-        recompute=layers * repeated,
-        tensor=number * exchange,
-        compute_energy=layers * body_energy + end_energy,
-        exchange_energy=number * traffic.exchange.energy,
-    )
-
-
-def combine(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic) -> Step:
+def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic) -> Step:
     """One optimizer step.
 
-    step = pipeline of micro-batches + exposed gradient reduction + weight gather + tied embedding + update + overhead.
-    The parts report stage means of work; what is left of the pipeline is bubble (fill, imbalance, transfers).
+    step = pipeline of micro-batches + exposed gradient reduction + weight gather + tied embedding + update + overhead
     """
     plan, stack, stages = layout.plan, rows.stack, layout.stages
-    one = passes(layout, priced, traffic)
-    at = layout.passes.spread
-    body = at(one.body[0]), at(one.body[1])
-    first = at(one.first[0]), at(one.first[1])
-    last = at(one.last[0]), at(one.last[1])
-    times = StageTimes(
-        first=(
-            stages.first * body[0] + first[0] + stages.is_single * last[0],
-            stages.first * body[1] + first[1] + stages.is_single * last[1],
-        ),
-        high=(stages.high * body[0], stages.high * body[1]),
-        low=(stages.low * body[0], stages.low * body[1]),
-        last=((stages.last * body[0] + last[0]) * stages.has_last, (stages.last * body[1] + last[1]) * stages.has_last),
-    )
+    times = stage_times(rows, layout, blocks)
     running = pipeline_time(
-        times, stages, pipeline=plan.pipeline, interleave=plan.interleave, is_gpipe=plan.schedule == 0,
+        times, stages, pipeline=plan.pipeline, interleave=plan.interleave,
+        # one stage has one order of passes, whatever it is called
+        is_gpipe=(plan.schedule == 0) & (plan.pipeline > 1),
         transfer=layout.transfers.spread(traffic.transfer.time), overlaps=plan.overlap_pipeline,
+        is_zero_bubble=plan.schedule == 2,
+    )
+    late = layout.passes.spread(blocks["body"].backward.seconds)
+    after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
+    data = reduction(rows, layout, traffic, stages.first * late) + after
+    update = _update(rows, layout)
+    return Step(running + data + update + stack.step_overhead, running, data, update)
+
+
+def stage_times(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses]) -> StageTimes:
+    """Seconds of one micro-batch on each kind of stage: layers, those that recompute, embedding and head."""
+    stages, at = layout.stages, layout.passes.spread
+    body, lead = blocks["body"], blocks["lead"]
+    forward, backward, again = at(body.forward.seconds), at(body.backward.seconds), at(body.again.seconds)
+    first = [at(blocks["first"].forward.seconds), at(blocks["first"].backward.seconds)]
+    if layout.blocks["lead"].count:
+        count = float(layout.blocks["lead"].count)
+        first[0] = first[0] + count * at(lead.forward.seconds)
+        first[1] = first[1] + count * at(lead.backward.seconds + lead.again.seconds)
+    last = at(blocks["last"].forward.seconds), at(blocks["last"].backward.seconds) + rows.stack.micro_batch_overhead
+
+    def layers(count: Any, repeated: Any) -> tuple[Any, Any]:
+        return count * forward, count * backward + repeated * again
+
+    one, high, low, end = (
+        layers(count, repeated)
+        for count, repeated in zip((stages.first, stages.high, stages.low, stages.last), stages.repeated, strict=True)
+    )
+    return StageTimes(
+        first=(
+            one[0] + first[0] + stages.is_single * last[0],
+            one[1] + first[1] + stages.is_single * last[1],
+        ),
+        high=high,
+        low=low,
+        last=((end[0] + last[0]) * stages.has_last, (end[1] + last[1]) * stages.has_last),
+        **_weights(layout, blocks),
     )
 
-    # the last backward pass hides the gradient reduction of the layers behind it
-    window = plan.overlap_data * stages.first * body[1]
-    reduction = layout.reductions.spread(traffic.gradients.time)
-    after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
-    data = np.maximum(reduction - window, 0.0) + after
-    bandwidth = rows.chip.hbm_bandwidth * stack.memory_efficiency
-    update = layout.memory.parameters * _bytes_per_update(rows, layout) / bandwidth
 
-    share = stages.micro_batches / plan.pipeline
-    parts = {
-        "time_forward": share * at(one.forward),
-        "time_backward": share * at(one.backward),
-        "time_recompute": share * at(one.recompute),
-        "time_tensor": share * at(one.tensor),
+def _weights(layout: Layout, blocks: dict[str, BlockPasses]) -> dict[str, Any]:
+    """Seconds of weight gradients on each stage kind, where a schedule moves them."""
+    if not layout.moves_weights:
+        return {}
+    stages, at = layout.stages, layout.passes.spread
+    per_layer, first, last = (at(blocks[place].weights) for place in ("body", "first", "last"))
+    lead = float(layout.blocks["lead"].count) * at(blocks["lead"].weights)
+    return {
+        "weights": (
+            stages.first * per_layer + first + lead + stages.is_single * last, stages.high * per_layer,
+            stages.low * per_layer, (stages.last * per_layer + last) * stages.has_last,
+        )
+    }  # fmt: skip
+
+
+def reduction(rows: Rows, layout: Layout, traffic: Traffic, window: Any) -> Any:
+    """Exposed gradient reduction: the last backward pass hides all but the last bucket, as far as it is long enough."""
+    spread = layout.reductions.spread
+    seconds = spread(traffic.gradients.time)
+    parameters = layout.messages.gradients.message * rows.training.gradient_bytes
+    hidden = spread(1.0 - np.minimum(rows.stack.gradient_bucket / np.maximum(parameters, 1.0), 1.0))
+    hides = rows.stack.overlap_efficiency * layout.plan.overlap_data
+    return seconds - hides * np.minimum(seconds * hidden, window)
+
+
+def _update(rows: Rows, layout: Layout) -> Any:
+    """Seconds of the optimizer on the stage with most parameters: memory traffic, or the host's where it is offloaded.
+
+    An offloaded update sends gradients to the host and weights back; the host's own work hides behind both.
+    """
+    held, plan, training = layout.memory, layout.plan, rows.training
+    split = plan.zero_stage >= 1
+    parameters = held.dense / np.where(split, layout.shared.group, 1.0)
+    parameters = parameters + held.expert / np.where(split, layout.shared.expert_group, 1.0)
+    bandwidth = rows.chip.hbm_bandwidth * rows.stack.memory_efficiency
+    update = parameters * (_bytes_per_update(rows) * rows.stack.update_passes) / bandwidth
+    if not np.any(plan.offload > 0):
+        return update
+    crossing = float(training.gradient_bytes) + training.weight_bytes
+    return np.where(plan.offload > 0, parameters * crossing / rows.cluster.host_bandwidth, update)
+
+
+def _bytes_per_update(rows: Rows) -> float:
+    """HBM bytes of a parameter's update: gradient read for its norm and again, states read and written, weight out."""
+    training = rows.training
+    return 2.0 * training.gradient_bytes + 2.0 * training.state_bytes + training.weight_bytes
+
+
+def parts(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], step: Step) -> dict[str, Any]:
+    """Seconds of a step by what they are spent on; they add up to it.
+
+    Work is the mean of all stages; what is left of the pipeline is bubble (fill, imbalance, transfers).
+    """
+    stages, at = layout.stages, layout.passes.spread
+    share = stages.micro_batches / layout.plan.pipeline
+    counts = {place: float(layout.blocks[place].count) for place in PLACES}
+    once: dict[str, Any] = {}
+    for kind in SPENT:
+        total: Any = 0.0
+        for place in PLACES:
+            if not counts[place]:
+                continue
+            one = blocks[place]
+            both = getattr(one.backward, kind) if kind == "device" else (
+                getattr(one.forward, kind) + getattr(one.backward, kind)
+            )
+            total = total + counts[place] * both
+        once[kind] = at(total)
+    forward: Any = 0.0
+    for place in PLACES:
+        forward = forward + counts[place] * blocks[place].forward.device
+    again = {kind: _repeated(layout, blocks, kind) for kind in SPENT}
+    found = {
+        "time_forward": share * at(forward),
+        "time_backward": share * once["device"],
+        "time_recompute": share * again["device"],
+        "time_tensor": share * (once["tensor"] + again["tensor"]),
+        "time_context": share * (once["context"] + again["context"]),
+        "time_expert": share * (once["expert"] + again["expert"]),
+        "time_shard": share * once["data"],
+        "time_host": share * (once["host"] + again["host"] + rows.stack.micro_batch_overhead),
     }
-    busy = parts["time_forward"] + parts["time_backward"] + parts["time_recompute"] + parts["time_tensor"]
-    parts |= {
+    busy: Any = 0.0
+    for seconds in found.values():
+        busy = busy + seconds
+    return found | {
         # rounding of the two sums may leave a hair below zero where there is no bubble
-        "time_bubble": np.maximum(running - busy, 0.0),
-        "time_data": data,
-        "time_update": update,
-        "time_overhead": stack.step_overhead,
+        "time_bubble": np.maximum(step.running - busy, 0.0),
+        "time_data": step.data,
+        "time_update": step.update,
+        "time_overhead": rows.stack.step_overhead,
     }
-    compute, communication = energies(rows, layout, one, traffic)
-    return Step(running + data + update + stack.step_overhead, parts, compute, communication)
 
 
-def energies(rows: Rows, layout: Layout, one: Passes, traffic: Traffic) -> tuple[Any, Any]:
+def _repeated(layout: Layout, blocks: dict[str, BlockPasses], kind: str) -> Any:
+    """Seconds of one kind in what all recomputing layers repeat."""
+    total = layout.stages.repeated_total * layout.passes.spread(getattr(blocks["body"].again, kind))
+    lead = layout.blocks["lead"].count
+    return total + float(lead) * layout.passes.spread(getattr(blocks["lead"].again, kind)) if lead else total
+
+
+def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic) -> tuple[Any, Any]:
     """Dynamic joules of the whole cluster in a step: operators and update; everything sent."""
     plan, stages, technology = layout.plan, layout.stages, rows.technology
+    at = layout.passes.spread
     # device micro-batches: every replica of the model runs its share of the global batch
-    work = plan.data * plan.tensor * stages.micro_batches
+    work = plan.data * plan.context * plan.tensor * stages.micro_batches
     hops = 2.0 * (plan.pipeline * plan.interleave - 1.0) * work
     once = layout.at_reduction
-    reduced = once["devices"] * (traffic.gradients.energy + traffic.gather.energy) + (
-        2.0 * once["replicas"] * traffic.tied.energy
+    replicas = once["ranks"] * once["tensor"]
+    reduced = replicas * once["pipeline"] * (traffic.gradients.energy + traffic.gather.energy) + (
+        2.0 * replicas * traffic.tied.energy
     )
     parameters: Any = 0.0
-    for block in layout.blocks.values():
-        parameters = parameters + block.count * block.parameters_per_device(plan.tensor)
-    updated = plan.tensor * plan.data * parameters * _bytes_per_update(rows, layout)
-    compute = work * layout.passes.spread(one.compute_energy) + updated * technology.hbm_energy
-    sent = work * layout.passes.spread(one.exchange_energy) + hops * layout.transfers.spread(traffic.transfer.energy)
-    return compute, sent + layout.reductions.spread(reduced)
+    operators: Any = 0.0
+    sent: Any = 0.0
+    for place, block in layout.blocks.items():
+        if block.count:
+            held = block.dense_parameters(plan.tensor)
+            if block.parameters_expert:
+                held = held + block.parameters_expert / (plan.tensor * layout.shared.ranks)
+            parameters = parameters + block.count * held
+            operators = operators + float(block.count) * blocks[place].compute_energy
+            sent = sent + float(block.count) * blocks[place].exchange_energy
+    repeated = stages.repeated_total * at(blocks["body"].again_energy)
+    repeated_sent = stages.repeated_total * at(blocks["body"].again_exchange_energy)
+    if layout.blocks["lead"].count:
+        lead = float(layout.blocks["lead"].count)
+        repeated = repeated + lead * at(blocks["lead"].again_energy)
+        repeated_sent = repeated_sent + lead * at(blocks["lead"].again_exchange_energy)
+    copies = np.where(plan.zero_stage >= 1, 1.0, layout.shared.ranks)
+    updated = plan.tensor * copies * parameters * _bytes_per_update(rows)
+    compute = work * (at(operators) + repeated) + updated * technology.hbm_energy
+    moved = work * (at(sent) + repeated_sent) + hops * layout.transfers.spread(traffic.transfer.energy)
+    return compute, moved + layout.reductions.spread(reduced)
 
 
-def _bytes_per_update(rows: Rows, layout: Layout) -> Any:
-    """HBM bytes of a parameter's update: read gradient and states, write states and weight; sharded by ZeRO-1."""
-    training, plan = rows.training, layout.plan
-    sharding = np.where(plan.zero_stage >= 1, plan.data, 1.0)
-    return (training.gradient_bytes + 2.0 * training.state_bytes + training.weight_bytes) / sharding

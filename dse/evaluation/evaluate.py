@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dse.evaluation.combine import Step, combine
+from dse.evaluation.combine import Step, combine, energies, parts
 from dse.evaluation.design import Design, Rows, rows
 from dse.evaluation.layout import Layout, lay_out
+from dse.evaluation.passes import BlockPasses, block_passes
 from dse.evaluation.price import price
-from dse.evaluation.result import Result
-from dse.evaluation.traffic import price_traffic
+from dse.evaluation.result import ENERGY_PARTS, METRICS, TIME_PARTS, Result
+from dse.evaluation.stages import PLACES
+from dse.evaluation.traffic import Traffic, price_traffic
 from dse.evaluation.violations import DEVICES_RULE, device_violation
 from hw_models.physical.area import die_area
 from hw_models.physical.power import static_power, tdp
@@ -27,54 +30,97 @@ def evaluate(design: Design) -> Result:
     return evaluate_rows(r, lay_out(r.plan, r.workload, r.training, paired=r.paired))
 
 
-def evaluate_rows(r: Rows, layout: Layout) -> Result:
-    """The evaluation of hardware rows with plans that were laid out before (a sweep meets them with many chips)."""
-    priced = price(r, layout.blocks, layout.work)
+def evaluate_rows(r: Rows, layout: Layout, wanted: frozenset[str] | None = None) -> Result:
+    """The evaluation of hardware rows with plans that were laid out before (a sweep meets them with many chips).
+
+    wanted   metrics to compute; None: all.  What is computed has the same bits either way.
+    """
     traffic = price_traffic(r, layout)
-    step = combine(r, layout, priced, traffic)
-    metrics = _metrics(r, layout, step)
+    blocks = passes(r, layout, traffic)
+    step = combine(r, layout, blocks, traffic)
+    reserve = r.stack.memory_reserve + r.stack.fragmentation * layout.memory.total
+    memory = layout.memory.total + reserve
     violations = {
         DEVICES_RULE: device_violation(layout.plan, r.cluster.devices),
         **layout.violations,
-        "memory": metrics["memory"] / r.chip.hbm_capacity - 1.0,
+        "memory": memory / r.chip.hbm_capacity - 1.0,
     }
-    return _result(metrics, violations)
+    metrics = _times(r, layout, step) | _hardware(r) | _memory(layout, memory, reserve)
+    if wanted is None or wanted & set(TIME_PARTS):
+        metrics |= {name: _same(value) for name, value in parts(r, layout, blocks, step).items()}
+    if wanted is None or wanted & set(ENERGY):
+        metrics |= _energy(r, layout, blocks, traffic, step)
+    return _result({n: metrics[n]() for n in METRICS if n in metrics and (wanted is None or n in wanted)}, violations)
 
 
-def _metrics(r: Rows, layout: Layout, step: Step) -> dict[str, Any]:
-    """Every column of `METRICS`."""
-    devices, workload, held = r.cluster.devices, r.workload, layout.memory
-    tokens = float(workload.tokens)
+def passes(r: Rows, layout: Layout, traffic: Traffic) -> dict[str, BlockPasses]:
+    """The passes of every block, with what the plans of the layout need of the prices."""
+    priced = price(
+        r, layout.work, repeats=layout.repeats, splits_backward=layout.moves_weights,
+        splits_core=layout.messages.keys is not None,
+    )
+    return {place: block_passes(r, layout, priced, traffic, place) for place in PLACES}
+
+
+Late = dict[str, Callable[[], Any]]
+
+
+def _same(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _times(r: Rows, layout: Layout, step: Step) -> Late:
+    """Step time and what follows from it alone, each when it is asked for."""
+    workload = r.workload
+    tokens, batch = float(workload.tokens), float(workload.global_batch)
+    devices = r.cluster.devices
     chip_peak = r.chip.peak_flops(r.training.precision) * devices
-    area = die_area(r.chip, r.technology)
-    peak_power = tdp(r.chip, r.technology, precision=r.training.precision)
-    static = static_power(r.chip, r.technology) * devices * step.time
-    energy = step.compute_energy + step.communication_energy + static
-    throughput = tokens / step.time
-    reserve = r.stack.memory_reserve + r.stack.fragmentation * held.total
+    power = tdp(r.chip, r.technology, precision=r.training.precision) * devices
+    area = die_area(r.chip, r.technology) * devices
+    time = step.time
     return {
-        "step_time": step.time,
-        "throughput": throughput,
-        "samples_per_second": float(workload.global_batch) / step.time,
-        "mfu": layout.model_flops / (chip_peak * step.time),
-        "hfu": layout.hardware_flops / (chip_peak * step.time),
-        "energy_per_step": energy,
-        "energy_per_token": energy / tokens,
-        "average_power": energy / step.time / devices,
-        "peak_power": peak_power,
-        "die_area": area,
-        "tdp": peak_power,
-        "throughput_per_tdp": throughput / (peak_power * devices),
-        "throughput_per_area": throughput / (area * devices),
-        "memory": held.total + reserve,
-        **{f"memory_{kind}": value for kind, value in held.by_kind.items()},
-        "memory_reserve": reserve,
-        **step.parts,
-        "energy_compute": step.compute_energy,
-        "energy_communication": step.communication_energy,
-        "energy_static": static,
-        "micro_batches": layout.stages.micro_batches,
-        **layout.sent,
+        "step_time": lambda: time,
+        "throughput": lambda: tokens / time,
+        "samples_per_second": lambda: batch / time,
+        "mfu": lambda: layout.model_flops / (chip_peak * time),
+        "hfu": lambda: layout.hardware_flops / (chip_peak * time),
+        "throughput_per_tdp": lambda: tokens / time / power,
+        "throughput_per_area": lambda: tokens / time / area,
+        "micro_batches": lambda: layout.stages.micro_batches,
+        **{name: _same(value) for name, value in layout.sent.items()},
+    }
+
+
+def _hardware(r: Rows) -> Late:
+    """Area and power of one chip."""
+    peak_power = tdp(r.chip, r.technology, precision=r.training.precision)
+    area = die_area(r.chip, r.technology)
+    return {"peak_power": _same(peak_power), "tdp": _same(peak_power), "die_area": _same(area)}
+
+
+def _memory(layout: Layout, memory: Any, reserve: Any) -> Late:
+    """Bytes of the fullest device, by kind."""
+    kinds = {f"memory_{kind}": _same(value) for kind, value in layout.memory.by_kind.items()}
+    return {"memory": _same(memory), "memory_reserve": _same(reserve), **kinds}
+
+
+#: Metrics that need the energy of a step.
+ENERGY = (*ENERGY_PARTS, "energy_per_step", "energy_per_token", "average_power")
+
+
+def _energy(r: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic, step: Step) -> Late:
+    """Joules of a step of the whole cluster, by kind and in all."""
+    compute, communication = energies(r, layout, blocks, traffic)
+    devices, tokens = r.cluster.devices, float(r.workload.tokens)
+    static = static_power(r.chip, r.technology) * devices * step.time
+    energy = compute + communication + static
+    return {
+        "energy_per_step": lambda: energy,
+        "energy_per_token": lambda: energy / tokens,
+        "average_power": lambda: energy / step.time / devices,
+        "energy_compute": lambda: compute,
+        "energy_communication": lambda: communication,
+        "energy_static": lambda: static,
     }
 
 

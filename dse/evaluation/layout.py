@@ -12,12 +12,12 @@ import numpy as np
 
 from dse.evaluation.memory import Memory, memory
 from dse.evaluation.situations import Situations, situations
-from dse.evaluation.stages import Stages, blocks_by_place, stages, strides
+from dse.evaluation.stages import Sharing, Stages, blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import plan_violations
 from dse.evaluation.work import Work, work
 from workloads.network import Workload
 from workloads.operators import Block
-from workloads.plan import RECOMPUTE, Plan
+from workloads.plan import FULL, OFFLOAD, RECOMPUTE, SCHEDULE, Plan
 from workloads.precision import Training
 from workloads.training import hardware_flops, model_flops
 
@@ -32,22 +32,53 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Messages:
+    """What the collectives of a step send.  None: no plan of the batch has it.
+
+    exchange        a block's boundary over the tensor axis                                      [passes]
+    keys            keys and values of a block over the context axis                             [passes]
+    tokens          rows that one rank sends to experts                                          [passes]
+    layer, layer_experts, lead, ends   weights (in parameters) that ZeRO-3 gathers and ZeRO-2 reduces for a body
+                    layer outside and inside its experts, for a leading layer, and for embedding and head
+                    together                                                                     [passes]
+    transfer        a boundary sent to the next stage                                            [transfers]
+    gradients       dense parameters of a stage                                                  [reductions]
+    experts         parameters of its routed experts                                             [reductions]
+    tied            a tied embedding's gradient between first and last stage                     [reductions]
+    """
+
+    exchange: Message
+    keys: Message | None
+    tokens: Message | None
+    layer: Message | None
+    layer_experts: Message | None
+    lead: Message | None
+    ends: Message | None
+    transfer: Message
+    gradients: Message
+    experts: Message | None
+    tied: Message
+
+
+@dataclass(frozen=True)
 class Layout:
     """Plans and what follows from them without a chip; columns (P,), situations (S,).
 
     blocks        the network's block classes by place
-    passes        situations of a block's pass: tensor, stride of ranks, micro-batch, sequence parallelism, recompute
-    at_pass       the plan columns of those situations
-    operators     distinct (tensor, micro-batch, sequence parallelism) among them, their columns and their work
+    shared        who holds copies of weights, and ZeRO's groups
+    passes        situations of a block's pass; at_pass: the plan columns of those situations
+    operators     distinct situations of its operators among them, their columns and their work
     transfers     situations of a transfer to the next stage
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
     sent          bytes a device sends in a step by parallel axis
     model_flops, hardware_flops   FLOP of a step, without and with what each plan recomputes
+    repeats       kinds of recomputation among the plans; moves_weights: a schedule moves weight gradients
     """
 
     plan: Plan
     blocks: dict[str, Block]
     stages: Stages
+    shared: Sharing
     memory: Memory
     violations: dict[str, Any]
     passes: Situations
@@ -55,103 +86,240 @@ class Layout:
     operators: Situations
     at_operator: dict[str, Any]
     work: Work
-    exchange: Message
     transfers: Situations
-    transfer: Message
+    at_transfer: dict[str, Any]
     reductions: Situations
     at_reduction: dict[str, Any]
-    gradients: Message
-    gather: Message
-    tied: Message
+    messages: Messages
     sent: dict[str, Any]
     model_flops: float
     hardware_flops: Any
+    repeats: frozenset[int]
+    moves_weights: bool
     paired: bool
 
 
 def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool) -> Layout:
     """Lay out plans (columns of at least one element); `paired`: every row is a situation of its own."""
     blocks = blocks_by_place(workload)
-    layers = blocks["body"].count
-    found = stages(plan, workload, layers)
-    held = memory(plan, training, blocks, found)
+    layers, lead = layer_counts(blocks)
+    found = stages(plan, workload, layers, lead)
     stride = strides(plan)
+    shared = sharing(plan, stride)
+    held = memory(plan, training, blocks, found, shared)
+    passes, at_pass = _situations(_pass_columns(plan, stride, shared, blocks), paired)
+    operators, at_operator = _situations({name: at_pass[name] for name in OPERATOR_COLUMNS}, paired)
+    cut = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
+    transfers, at_transfer = _situations(
+        {"pipeline": plan.pipeline, "distance": stride["pipeline"], "micro_batch": plan.micro_batch,
+         "context": plan.context, "sharing": cut, "tensor": plan.tensor, "tensor_distance": stride["tensor"]},
+        paired,
+    )  # fmt: skip
+    reductions, at_reduction = _situations(
+        {"ranks": shared.ranks, "distance": shared.distance, "group": shared.group, "stage": plan.zero_stage,
+         "expert_ranks": shared.expert_ranks, "expert_distance": shared.expert_distance,
+         "expert_group": shared.expert_group, "tensor": plan.tensor, "pipeline": plan.pipeline,
+         "pipeline_distance": stride["pipeline"], "split": plan.split, "expert": plan.expert,
+         "expert_tensor": plan.expert_tensor},
+        paired,
+    )  # fmt: skip
     boundary = blocks["body"].boundary * training.activation_bytes
-    sharing = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
-    sharded = np.where(plan.zero_stage >= 1, 1.0, 0.0)
-
-    per_pass = (plan.tensor, stride["tensor"], plan.micro_batch, plan.sequence_parallel, plan.recompute)
-    passes = situations(*per_pass, paired=paired)
-    names = ("tensor", "stride", "micro_batch", "sequence_parallel", "recompute")
-    at_pass = {name: passes.pick(column) for name, column in zip(names, per_pass, strict=True)}
-    wanted = ("tensor", "micro_batch", "sequence_parallel")
-    operators = situations(*(at_pass[name] for name in wanted), paired=paired)
-    at_operator = {name: operators.pick(at_pass[name]) for name in wanted}
-
-    transfers = situations(plan.pipeline, stride["pipeline"], plan.micro_batch, sharing, paired=paired)
-    hop = transfers.pick(plan.micro_batch * boundary / sharing)
-
-    per_reduction = (plan.data, stride["data"], plan.tensor, plan.pipeline, stride["pipeline"], plan.split, sharded)
-    reductions = situations(*per_reduction, paired=paired)
-    pick = reductions.pick
-    parameters = held.parameters
-    shared = blocks["last"].shared_parameters
-    copies = 1.0 + found.has_last
-    tied_bytes = found.has_last * (shared / plan.tensor * training.gradient_bytes)
-    gathered = sharded * (parameters * training.weight_bytes)
-    gradient_bytes = parameters * training.gradient_bytes
-    data_ranks = {"size": pick(plan.data), "distance": pick(stride["data"])}
     return Layout(
         plan=plan,
         blocks=blocks,
         stages=found,
+        shared=shared,
         memory=held,
-        violations=plan_violations(plan, workload, found, layers),
+        violations=plan_violations(plan, workload, found, blocks, shared),
         passes=passes,
         at_pass=at_pass,
         operators=operators,
         at_operator=at_operator,
         work=work(blocks, training, at_operator, paired=paired),
-        exchange=Message(at_pass["tensor"], at_pass["stride"], at_pass["micro_batch"] * boundary),
         transfers=transfers,
-        transfer=Message(transfers.pick(plan.pipeline), transfers.pick(stride["pipeline"]), hop),
+        at_transfer=at_transfer,
         reductions=reductions,
-        at_reduction={
-            "sharded": pick(sharded), "replicas": pick(plan.data * plan.tensor),
-            "devices": pick(plan.data * plan.tensor * plan.pipeline),
-        },
-        gradients=Message(**data_ranks, message=pick(gradient_bytes)),
-        gather=Message(**data_ranks, message=pick(gathered)),
-        tied=Message(
-            pick(copies), pick(stride["pipeline"] * np.maximum(plan.pipeline - 1.0, 1.0)), pick(tied_bytes)
+        at_reduction=at_reduction,
+        messages=Messages(
+            **_pass_messages(at_pass, blocks, training),
+            transfer=Message(
+                at_transfer["pipeline"], at_transfer["distance"],
+                at_transfer["micro_batch"] / at_transfer["context"] * boundary / at_transfer["sharing"],
+            ),
+            **_reduction_messages(reductions, at_reduction, held, found, blocks, training),
         ),
-        sent=_sent(plan, blocks, found, boundary, sharing, gradient_bytes * (2.0 - sharded) + gathered),
+        sent=_sent(plan, blocks, found, shared, held, training),
         model_flops=float(model_flops(workload)),
-        hardware_flops=np.array([float(hardware_flops(workload, kind)) for kind in RECOMPUTE])[
-            plan.recompute.astype(np.int64)
-        ],
+        hardware_flops=_hardware_flops(plan, workload, (found.repeated_total + lead) / layers),
+        repeats=frozenset(np.unique(plan.recompute).astype(int).tolist()),
+        moves_weights=bool(np.any(plan.schedule == SCHEDULE.index("zero_bubble"))),
         paired=paired,
     )
 
 
-def crossings(blocks: dict[str, Block], recompute: Any) -> Any:
-    """Tensor-parallel exchanges of one micro-batch in all blocks: forward, as many backward, and what is recomputed."""
-    body = blocks["body"]
-    again = np.where(recompute >= 2, 1.0, 0.0)
+def _hardware_flops(plan: Plan, workload: Workload, share: Any) -> Any:
+    """FLOP of a step with what is repeated: all of it times the share of layers that recompute."""
+    model = float(model_flops(workload))
+    again = np.array([float(hardware_flops(workload, kind) - model_flops(workload)) for kind in RECOMPUTE])
+    return model + again[plan.recompute.astype(np.int64)] * share
+
+
+OPERATOR_COLUMNS = ("tensor", "micro_batch", "sequence_parallel", "context", "expert", "expert_tensor")
+
+
+def _pass_columns(
+    plan: Plan, stride: dict[str, np.ndarray], shared: Sharing, blocks: dict[str, Block]
+) -> dict[str, np.ndarray]:
+    """The plan columns that the time of a block's pass depends on; neutral where a feature is not used."""
+    in_passes = plan.zero_stage >= 2
+    spreads = plan.expert > 1
+    splits = shared.group > 1
+    if blocks["body"].parameters_expert:
+        splits = splits | (shared.expert_group > 1)
+    columns = {
+        "tensor": plan.tensor,
+        "distance": stride["tensor"],
+        "micro_batch": plan.micro_batch,
+        "sequence_parallel": plan.sequence_parallel,
+        "recompute": plan.recompute,
+        "overlap_tensor": plan.overlap_tensor * plan.sequence_parallel,
+        "context": plan.context,
+        "context_distance": np.where(plan.context > 1, stride["data"], 1.0),
+        "context_ring": np.where(plan.context > 1, plan.context_ring, 1.0),
+        "expert": plan.expert,
+        "expert_tensor": plan.expert_tensor if blocks["body"].parameters_expert else np.ones(1),
+        "expert_distance": np.where(spreads, shared.exchange_distance, 1.0),
+        "zero_stage": np.where(in_passes, plan.zero_stage, 0.0),
+        # tells copies apart that are no whole numbers (broken plans)
+        "ranks": np.where(in_passes, shared.ranks, 1.0),
+        "group": np.where(in_passes, shared.group, 1.0),
+        "copies": np.where(in_passes, shared.copies, 1.0),
+        "group_distance": np.where(in_passes, shared.distance, 1.0),
+        "reshard": np.where((plan.zero_stage >= 3) & splits, plan.reshard, 1.0),
+        "overlap_data": np.where(in_passes, plan.overlap_data, 1.0),
+        "hosted": np.where(
+            plan.offload == OFFLOAD.index("all"), np.where(plan.zero_stage >= 3, shared.group, 1.0), 0.0
+        ),
+    }
+    if blocks["body"].parameters_expert:
+        columns["expert_group"] = np.where(in_passes, shared.expert_group, 1.0)
+        columns["expert_copies"] = np.where(in_passes, shared.expert_copies, 1.0)
+        columns["expert_group_distance"] = np.where(in_passes, shared.expert_distance, 1.0)
+    return {name: np.asarray(column) for name, column in columns.items()}
+
+
+def _situations(columns: dict[str, np.ndarray], paired: bool) -> tuple[Situations, dict[str, Any]]:
+    """The distinct situations of the columns, and the columns at them."""
+    found = situations(*columns.values(), paired=paired)
+    return found, {name: found.pick(column) for name, column in columns.items()}
+
+
+def _pass_messages(at: dict[str, Any], blocks: dict[str, Block], training: Training) -> dict[str, Any]:
+    """What a block's pass sends: boundary, keys and values, routed rows, weights that ZeRO splits."""
+    body, t = blocks["body"], at["tensor"]
+    samples = at["micro_batch"] / at["context"]
+    exchange = Message(t, at["distance"], samples * (body.boundary * training.activation_bytes))
+    keys = tokens = layer = layer_experts = lead = ends = None
+    if np.any(at["context"] > 1):
+        groups = np.maximum(np.ceil(body.group_count / t), 1.0)
+        width = body.context_exchange / body.group_count * training.activation_bytes
+        keys = Message(at["context"], at["context_distance"], at["micro_batch"] * width * groups)
+    if np.any(at["expert"] > 1):
+        # tensor ranks hold different tokens with sequence parallelism, and where experts are whole
+        cut = np.where((at["sequence_parallel"] > 0) | (at["expert_tensor"] == 0), t, 1.0)
+        tokens = Message(
+            at["expert"], at["expert_distance"], samples * (body.routed * training.activation_bytes) / cut
+        )
+    if np.any((at["zero_stage"] >= 2) | (at["hosted"] > 0)):
+        outside = blocks["first"].dense_parameters(t) + blocks["last"].dense_parameters(t)
+        outside = outside - blocks["last"].shared_parameters / t
+        split = (at["group"], at["group_distance"])
+        layer, ends = Message(*split, body.dense_parameters(t)), Message(*split, outside)
+        if blocks["lead"].count:
+            lead = Message(*split, blocks["lead"].dense_parameters(t))
+        if body.parameters_expert:
+            held = body.expert_parameters(t, at["expert"], at["expert_tensor"])
+            layer_experts = Message(at["expert_group"], at["expert_group_distance"], held)
+    return {
+        "exchange": exchange, "keys": keys, "tokens": tokens, "layer": layer, "layer_experts": layer_experts,
+        "lead": lead, "ends": ends,
+    }
+
+
+def _reduction_messages(
+    reductions: Situations, at: dict[str, Any], held: Memory, found: Stages, blocks: dict[str, Block],
+    training: Training,
+) -> dict[str, Any]:  # fmt: skip
+    """Parameters whose gradients are reduced, of the stage with most of them, and a tied embedding's gradient."""
+    pick = reductions.pick
+    shared = blocks["last"].shared_parameters
+    has_last = pick(found.has_last)
+    experts = None
+    if blocks["body"].parameters_expert:
+        experts = Message(at["expert_ranks"], at["expert_distance"], pick(held.expert))
+    return {
+        "gradients": Message(at["ranks"], at["distance"], pick(held.dense)),
+        "experts": experts,
+        "tied": Message(
+            1.0 + has_last,
+            at["pipeline_distance"] * np.maximum(at["pipeline"] - 1.0, 1.0),
+            has_last * (shared / at["tensor"] * training.gradient_bytes),
+        ),
+    }
+
+
+def crossings(blocks: dict[str, Block], repeats: Any, lead_repeats: Any) -> Any:
+    """Tensor-parallel exchanges of one micro-batch in all blocks: forward, as many backward, and what is recomputed.
+
+    repeats, lead_repeats   layers of the body, and leading ones, whose forward exchanges are repeated
+    """
+    body, lead = blocks["body"], blocks["lead"]
     ends = float(blocks["first"].reductions + blocks["last"].reductions)
-    return float(body.count * body.reductions) * (2.0 + again) + ends
+    layers = float(body.count * body.reductions + lead.count * lead.reductions)
+    return 2.0 * layers + repeats * float(body.reductions) + lead_repeats * float(lead.reductions) + ends
 
 
 def _sent(
-    plan: Plan, blocks: dict[str, Block], found: Stages, boundary: float, sharing: Any, reduced: Any
+    plan: Plan, blocks: dict[str, Block], found: Stages, shared: Sharing, held: Memory, training: Training
 ) -> dict[str, Any]:
     """Bytes one device sends in a step by axis: 2 (n-1)/n S an all-reduce, whatever the algorithm."""
+    body, lead = blocks["body"], blocks["lead"]
     share = found.micro_batches / plan.pipeline
-    exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * (plan.micro_batch * boundary)
+    samples = plan.micro_batch / plan.context
+    boundary = samples * (body.boundary * training.activation_bytes)
+    cut = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
+    exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * boundary
     hops = 2.0 * (plan.pipeline * plan.interleave - 1.0)
-    return {
-        "communication_tensor": share * crossings(blocks, plan.recompute) * exchanged,
-        "communication_pipeline": share * hops * (plan.micro_batch * boundary / sharing),
-        "communication_data": (plan.data - 1.0) / plan.data * reduced,
+    full = np.where(plan.recompute == FULL, 1.0, 0.0)
+    again, again_lead = full * found.repeated_total, full * float(lead.count)
+    layers = float(body.count + lead.count)
+    sent = {
+        "communication_tensor": share * (crossings(blocks, again, again_lead) * exchanged),
+        "communication_pipeline": share * hops * (boundary / cut),
+        "communication_data": _sent_data(plan, blocks, found, shared, held, training),
     }
+    if body.context_exchange:
+        groups = np.maximum(np.ceil(body.group_count / plan.tensor), 1.0)
+        shown = plan.micro_batch * (body.context_exchange / body.group_count * training.activation_bytes) * groups
+        passes = (plan.context - 1.0) / plan.context * shown
+        sent["communication_context"] = share * ((3.0 * layers + again + again_lead) * passes)
+    if body.routed:
+        whole = (plan.sequence_parallel > 0) | (plan.expert_tensor == 0)
+        rows = samples * (body.routed * training.activation_bytes) / np.where(whole, plan.tensor, 1.0)
+        passes = (plan.expert - 1.0) / plan.expert * rows
+        sent["communication_expert"] = share * ((4.0 * body.count + 2.0 * again) * passes)
+    return {"communication_context": 0.0, "communication_expert": 0.0} | sent
 
+
+def _sent_data(
+    plan: Plan, blocks: dict[str, Block], found: Stages, shared: Sharing, held: Memory, training: Training
+) -> Any:
+    """Bytes sent over the data axis: gradients once a step, or with ZeRO-2 and 3 in every micro-batch, weights too."""
+    stage, gradient, weight = plan.zero_stage, float(training.gradient_bytes), float(training.weight_bytes)
+    in_passes = np.where(stage >= 2, found.micro_batches, 1.0)
+    reduced = gradient * np.where(stage >= 1, 1.0, 2.0) * in_passes
+    reread = np.where(stage >= 3, in_passes * (1.0 + plan.reshard), np.where(stage >= 1, 1.0, 0.0))
+    moved = reduced + weight * reread
+    dense = held.dense * ((shared.ranks - 1.0) / shared.ranks)
+    expert = held.expert * ((shared.expert_ranks - 1.0) / shared.expert_ranks)
+    return moved * (dense + expert)

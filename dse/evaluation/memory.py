@@ -7,25 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluation.stages import Stages
+from dse.evaluation.stages import Sharing, Stages
 from workloads.operators import Block
-from workloads.plan import Plan
+from workloads.plan import FULL, NONE, OFFLOAD, PER_OPERATOR, Plan
 from workloads.precision import Training
 
-KINDS = ("weights", "gradients", "optimizer", "activations", "logits")
+KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
+ALL = OFFLOAD.index("all")
+#: Layers whose gathered weights ZeRO-3 holds at once: the one that computes and the one fetched for it.
+GATHERED_LAYERS = 2.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of the fullest stage by kind [B], and parameters of the stage with most of them.
+    """Bytes of the fullest stage by kind [B], and what the stage with most parameters holds of them.
 
     by_stage   bytes of the first, second and last stage; their maximum is `total`
+    dense, expert   parameters of one device outside routed experts and of its experts, before ZeRO, on the stage
+               with most of them
     """
 
     by_kind: dict[str, Any]
     total: Any
     stage: Any
-    parameters: Any
+    dense: Any
+    expert: Any
     by_stage: tuple[Any, Any, Any]
 
 
@@ -33,26 +39,28 @@ def saved_bytes(block: Block, plan: Plan, training: Training, *, recompute: Any)
     """Bytes one block keeps of one micro-batch until its backward pass.
 
     Korthikanti et al. 2022, eq. 1-4, per operator; without dropout or with gated MLPs as the operators say.
-    recompute 1 drops the attention core, 2 keeps the input only.  Wider activations widen everything but
-    the logits, which are fp32 already (dropout masks too, which overstates fp32 training a little).
+    Selective recomputation drops the attention core, full keeps the input only, per operator keeps every second
+    product's result and the attention's.  Context ranks keep their tokens' part.  Wider activations widen everything
+    but the logits, which are fp32 already (dropout masks too, which overstates fp32 training a little).
     """
-    t, samples = plan.tensor, plan.micro_batch
+    t, samples = plan.tensor, plan.micro_batch / plan.context
     scale = training.activation_bytes / 2.0
     over_sequence = np.where(plan.sequence_parallel > 0, t, 1.0)
     kept = block.saved
     core: Any = kept.statistics / t
     if training.attention == "materialized":
-        core = np.where(recompute >= 1, 0.0, kept.core * scale / t)
+        core = np.where((recompute == NONE), kept.core * scale / t, 0.0)
     inner = 1.0 if block.place == "last" else scale
-    everything = kept.sequence * scale / over_sequence + kept.tensor * inner / t + core
-    return samples * np.where(recompute >= 2, kept.input * scale / over_sequence, everything)
+    dense = kept.sequence * scale / over_sequence + kept.tensor * inner / t
+    everything = dense * np.where(recompute == PER_OPERATOR, 0.5, 1.0) + core
+    return samples * np.where(recompute == FULL, kept.input * scale / over_sequence, everything)
 
 
 def in_flight(plan: Plan, stages: Stages) -> tuple[Any, Any, Any]:
     """Micro-batches that the first, second and last stage keep.
 
-    gpipe: all m.  1f1b: min(p - stage, m).  Interleaved with v chunks: chunks 2 (p - 1 - stage) + (v - 1) p + 1
-    of 1/v of a stage's layers each, at most m v.
+    gpipe: all m.  1f1b and zero bubble (its memory-equal form): min(p - stage, m).  Interleaved with v chunks:
+    chunks 2 (p - 1 - stage) + (v - 1) p + 1 of 1/v of a stage's layers each, at most m v.
     """
     p, v, m = plan.pipeline, plan.interleave, stages.micro_batches
     chunks = (v - 1.0) * p + 1.0
@@ -68,59 +76,124 @@ def in_flight(plan: Plan, stages: Stages) -> tuple[Any, Any, Any]:
     return np.where(keeps_all, m, first), np.where(keeps_all, m, second), np.where(keeps_all, m, last)
 
 
-def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Stages) -> Memory:
+def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Stages, shared: Sharing) -> Memory:
     """Bytes by kind of the fullest of the first, second and last stage.
 
     Stages between the second and the last hold no more layers and fewer micro-batches than the second.
     A tied head that sits on another stage than the embedding stores its own copy.
+    buffers: weights that ZeRO-3 (or weights on the host) gathered for the layers at work, and ZeRO-2's unreduced
+    gradient of one layer.
     """
     t = plan.tensor
-    embedding, body, head = blocks["first"], blocks["body"], blocks["last"]
-    per_layer = body.parameters_per_device(t)
-    per_embedding = embedding.parameters_per_device(t)
-    per_head = head.parameters_per_device(t)
-    head_on_single = per_head - head.shared_parameters / t
-    parameters = (
-        stages.first * per_layer + per_embedding + stages.is_single * head_on_single,
-        np.where(stages.high_count > 0, stages.high, stages.low) * per_layer,
-        (stages.last * per_layer + per_head) * stages.has_last,
-    )
-    kept = saved_bytes(body, plan, training, recompute=plan.recompute)
-    # recomputing a block holds its full activations for the moment of its backward pass
-    working = saved_bytes(body, plan, training, recompute=0.0 * plan.recompute) - kept
-    flying = in_flight(plan, stages)
-    ends = saved_bytes(embedding, plan, training, recompute=0.0 * plan.recompute)
-    logits = saved_bytes(head, plan, training, recompute=0.0 * plan.recompute)
+    embedding, lead, body, head = (blocks[place] for place in ("first", "lead", "body", "last"))
+    head_dense = head.dense_parameters(t)
+    on_first = embedding.dense_parameters(t) + lead.count * lead.dense_parameters(t)
+    mid_layers = np.where(stages.high_count > 0, stages.high, stages.low)
     mid_exists = np.where(plan.pipeline > 2, 1.0, 0.0)
-    activations = (
-        flying[0] * (stages.first * kept + ends) + working,
-        (flying[1] * np.where(stages.high_count > 0, stages.high, stages.low) * kept + working) * mid_exists,
-        (flying[2] * stages.last * kept + working) * stages.has_last,
+    per_layer = body.dense_parameters(t)
+    dense = (
+        stages.first * per_layer + on_first + stages.is_single * (head_dense - head.shared_parameters / t),
+        mid_layers * per_layer * mid_exists,
+        (stages.last * per_layer + head_dense) * stages.has_last,
     )
-    logits_by_stage = (stages.is_single * logits, 0.0 * logits, stages.has_last * logits)
-    sharding = np.where(plan.zero_stage >= 1, plan.data, 1.0)
-    per_parameter = training.weight_bytes + training.gradient_bytes + training.state_bytes / sharding
-    totals = [
-        parameters[i] * per_parameter + activations[i] + logits_by_stage[i] for i in range(3)
+    expert: tuple[Any, Any, Any] = (0.0 * t, 0.0 * t, 0.0 * t)
+    if body.parameters_expert:
+        per_layer_expert = body.expert_parameters(t, plan.expert, plan.expert_tensor)
+        expert = (stages.first * per_layer_expert, mid_layers * per_layer_expert * mid_exists,
+                  stages.last * per_layer_expert * stages.has_last)  # fmt: skip
+    activations, logits = _activations(plan, training, blocks, stages)
+    exists = (1.0, mid_exists, stages.has_last)
+    kinds = [
+        _state(dense[i], expert[i], plan, training, shared)
+        | {
+            "activations": activations[i],
+            "logits": logits[i],
+            "buffers": _buffers(blocks, plan, training, shared, dense[i] + expert[i]) * exists[i],
+        }
+        for i in range(3)
     ]
-    totals[1] = totals[1] * mid_exists
+    totals = [_total(kind) for kind in kinds]
     total = np.maximum(np.maximum(totals[0], totals[1]), totals[2])
     stage = np.where(total == totals[0], 0, np.where(total == totals[2], 2, 1))
 
-    def fullest(values: tuple[Any, Any, Any]) -> Any:
-        return np.where(stage == 0, values[0], np.where(stage == 2, values[2], values[1]))
+    def most(values: tuple[Any, Any, Any]) -> Any:
+        return np.maximum(np.maximum(values[0], values[1]), values[2])
 
-    held = fullest(parameters)
     return Memory(
         by_kind={
-            "weights": held * training.weight_bytes,
-            "gradients": held * training.gradient_bytes,
-            "optimizer": held * training.state_bytes / sharding,
-            "activations": fullest(activations),
-            "logits": fullest(logits_by_stage),
+            name: np.where(stage == 0, kinds[0][name], np.where(stage == 2, kinds[2][name], kinds[1][name]))
+            for name in KINDS
         },
         total=total,
         stage=stage,
-        parameters=np.maximum(np.maximum(parameters[0], parameters[1] * mid_exists), parameters[2]),
+        dense=most(dense),
+        expert=most(expert),
         by_stage=(totals[0], totals[1], totals[2]),
     )
+
+
+def _total(kinds: dict[str, Any]) -> Any:
+    total: Any = 0.0
+    for name in KINDS:
+        total = total + kinds[name]
+    return total
+
+
+def _state(dense: Any, expert: Any, plan: Plan, training: Training, shared: Sharing) -> dict[str, Any]:
+    """Weights, gradients and optimizer state of one device: what ZeRO splits is divided by its group."""
+    stage = plan.zero_stage
+    found = {}
+    for name, size, least in (
+        ("weights", training.weight_bytes, 3), ("gradients", float(training.gradient_bytes), 2),
+        ("optimizer", float(training.state_bytes), 1),
+    ):  # fmt: skip
+        split = stage >= least
+        held = dense / np.where(split, shared.group, 1.0) + expert / np.where(split, shared.expert_group, 1.0)
+        found[name] = held * size
+    found["weights"] = np.where(plan.offload == ALL, 0.0, found["weights"])
+    found["optimizer"] = np.where(plan.offload > 0, 0.0, found["optimizer"])
+    return found
+
+
+def _buffers(blocks: dict[str, Block], plan: Plan, training: Training, shared: Sharing, held: Any) -> Any:
+    """Whole weights of the layers at work where they are not kept, and the gradient of one before it is reduced.
+
+    Without resharding ZeRO-3 gathers all `held` parameters of the stage and keeps them until the backward pass.
+    A rank that shares with no other keeps all of it anyway.
+    """
+    body, t = blocks["body"], plan.tensor
+    layer = body.parameters_per_device(t, plan.expert, plan.expert_tensor)
+    splits = shared.group > 1
+    gathers = (plan.zero_stage >= 3) & splits
+    at_once = np.where(gathers & (plan.reshard == 0), held, np.minimum(GATHERED_LAYERS * layer, held))
+    weights = np.where(gathers | (plan.offload == ALL), at_once, 0.0)
+    gradients = np.where((plan.zero_stage >= 2) & splits, layer, 0.0)
+    return weights * training.weight_bytes + gradients * float(training.gradient_bytes)
+
+
+def _activations(
+    plan: Plan, training: Training, blocks: dict[str, Block], stages: Stages
+) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    """Activations in flight and logits of the first, second and last stage."""
+    whole = np.full_like(np.asarray(plan.recompute, dtype=float), NONE)
+    kept = {place: saved_bytes(block, plan, training, recompute=plan.recompute) for place, block in blocks.items()}
+    full = {place: saved_bytes(block, plan, training, recompute=whole) for place, block in blocks.items()}
+    # recomputing a block holds its full activations for the moment of its backward pass
+    working = full["body"] - kept["body"]
+    mid_exists = np.where(plan.pipeline > 2, 1.0, 0.0)
+
+    def of_layers(layers: Any, repeated: Any) -> Any:
+        return repeated * kept["body"] + (layers - repeated) * full["body"]
+
+    repeated = stages.repeated
+    middle = np.where(
+        stages.high_count > 0, of_layers(stages.high, repeated[1]), of_layers(stages.low, repeated[2])
+    )
+    flying = in_flight(plan, stages)
+    at_ends = full["first"] + blocks["lead"].count * kept["lead"]
+    activations = (
+        flying[0] * (of_layers(stages.first, repeated[0]) + at_ends) + working,
+        (flying[1] * middle + working) * mid_exists,
+        (flying[2] * of_layers(stages.last, repeated[3]) + working) * stages.has_last,
+    )
+    return activations, (stages.is_single * full["last"], 0.0 * full["last"], stages.has_last * full["last"])

@@ -1,7 +1,7 @@
-"""Prices of operators and of passes of a block: seconds and joules in every situation.
+"""Prices of operators and of passes of a block: seconds and joules in every situation, without host and exchanges.
 
-An operator takes as long as its slowest stream: arrays, shared SRAM, HBM or vector lanes. The time of a
-block is the sum of its kernels' with their launches (one device stream), paced by the host that issues them.
+An operator takes as long as its slowest stream: arrays, shared SRAM, HBM or vector lanes. The device time of a
+block is the sum of its kernels' with the gaps between them (one device stream).
 """
 
 from __future__ import annotations
@@ -12,20 +12,27 @@ from typing import Any
 import numpy as np
 
 from dse.evaluation.design import Rows
-from dse.evaluation.work import CORE, PLACES, Work, row_sum
+from dse.evaluation.stages import PLACES
+from dse.evaluation.work import Fused, Work, row_sum
 from hw_models.compute import matmul_time
+from hw_models.compute.attention import attention_time, attention_traffic
 from hw_models.compute.vector import vector_time
 from hw_models.memory.tiling import stream_traffic, traffic
 from hw_models.physical.energy import work_energy
-from workloads.operators import Block
+from workloads.plan import FULL, PER_OPERATOR, SELECTIVE
+from workloads.precision import BYTES
 
 #: Bytes of an accumulator on chip: products of every precision are summed in fp32.
 ACCUMULATOR_BYTES = 4
+#: Share of the products outside attention that recomputation per operator repeats.
+EVERY_SECOND = 0.5
+#: Layers that may be recomputed.
+REPEATED = ("lead", "body")
 
 
 @dataclass(frozen=True)
 class OperatorPrices:
-    """Prices of the rows of a `Work` table, (O, S) or (O, H, S).
+    """Prices of the rows of a table of `Work`, (O, S) or (O, H, S).
 
     time       seconds of the slowest stream, without launch
     streams    seconds each stream alone would take
@@ -42,26 +49,32 @@ class OperatorPrices:
 class Priced:
     """Seconds and joules of one micro-batch on one device of the tensor axis, by block place, (S,) or (H, S).
 
-    forward, backward   of a block; core: the part of forward that selective recomputation repeats
-    *_energy            dynamic energy of the same
+    forward, backward   of a block; *_energy its dynamic energy
+    again, again_energy what a layer repeats, by place and kind of recomputation; kinds that no plan uses are left out
+    weights             the part of backward that is weight gradients (only where asked for)
+    core                attention core of a layer, forward (only where asked for)
     """
 
-    forward: dict[str, np.ndarray]
-    backward: dict[str, np.ndarray]
-    core: np.ndarray
-    forward_energy: dict[str, np.ndarray]
-    backward_energy: dict[str, np.ndarray]
-    core_energy: np.ndarray
+    forward: dict[str, Any]
+    backward: dict[str, Any]
+    forward_energy: dict[str, Any]
+    backward_energy: dict[str, Any]
+    again: dict[str, dict[int, Any]]
+    again_energy: dict[str, dict[int, Any]]
+    weights: dict[str, Any]
+    core: dict[str, Any]
 
 
 def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
-    """Time and traffic of the matrix products.
-
-    A fused attention kernel keeps scores on chip in every phase (Dao et al. 2022, arXiv 2205.14135, section 3.1).
-    """
+    """Time and traffic of the matrix products."""
     chip, stack = rows.chip, rows.stack
     sizes = (work.m, work.n, work.k, work.groups)
-    operand = rows.training.operand_bytes
+    rate: Any = chip.matmul_rate(work.precisions[0]) if work.precisions else 1.0
+    operand: Any = BYTES[rows.training.precision]
+    if len(set(work.precisions)) > 1:
+        shape = (-1, *([1] * (work.m.ndim - 1)))
+        rate = np.array([chip.matmul_rate(precision) for precision in work.precisions]).reshape(shape)
+        operand = np.array([float(BYTES[precision]) for precision in work.precisions]).reshape(shape)
     hbm = traffic(
         *sizes, capacity=chip.shared_sram, operand_bytes=operand,
         output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
@@ -71,11 +84,8 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
         array_outputs=chip.arrays_per_core * chip.array_rows * chip.array_columns,
         operand_bytes=operand, output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
     )
-    for row, kept in work.kept.items():
-        hbm[row] -= kept
-        sram[row] -= kept
     streams = {
-        "array": matmul_time(chip, *sizes, precision=rows.training.precision) / stack.matmul_efficiency,
+        "array": matmul_time(chip, *sizes, precision=rows.training.precision, rate=rate) / stack.matmul_efficiency,
         "sram": sram / chip.shared_sram_bandwidth,
         "hbm": hbm / (chip.hbm_bandwidth * stack.memory_efficiency),
     }
@@ -86,38 +96,93 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
 def price_vectors(rows: Rows, work: Work) -> OperatorPrices:
     """Time and traffic of the element-wise passes: the slower of HBM and vector lanes."""
     chip, stack = rows.chip, rows.stack
+    moved = work.moved * stack.vector_passes
     streams = {
         "vector": vector_time(chip, work.operations),
-        "hbm": work.moved / (chip.hbm_bandwidth * stack.memory_efficiency),
+        "hbm": moved / (chip.hbm_bandwidth * stack.memory_efficiency),
     }
-    return OperatorPrices(np.maximum(streams["vector"], streams["hbm"]), streams, work.moved, work.moved)
+    return OperatorPrices(np.maximum(streams["vector"], streams["hbm"]), streams, moved, moved)
 
 
-def price(rows: Rows, blocks: dict[str, Block], work: Work) -> Priced:
-    """Time and energy of every block's passes."""
+def price_attention(rows: Rows, fused: Fused) -> OperatorPrices:
+    """Time and traffic of the fused attention kernels, in the format of activations."""
+    chip, stack = rows.chip, rows.stack
+    precision = "bf16" if rows.training.precision == "fp8" else rows.training.precision
+    rate, element = chip.matmul_rate(precision), BYTES[precision]
+    pipelined = rows.training.attention == "pipelined"
+    if not pipelined:
+        rate = rate * chip.synchronous_rate
+    compute, moved = [], []
+    for row, (sizes, backward) in enumerate(fused.shapes):
+        shape = (fused.queries[row], fused.keys[row], fused.groups[row])
+        width = (sizes.head_dim + sizes.value_dim) / 2.0  # the products of both widths alternate
+        seconds = attention_time(
+            chip, *shape, width, causal=sizes.causal, backward=backward, rate=rate, overlaps_softmax=pipelined
+        )
+        compute.append(seconds / (stack.matmul_efficiency * stack.attention_efficiency))
+        moved.append(
+            attention_traffic(
+                *shape, width, key_value_share=sizes.key_value_heads / sizes.heads, backward=backward,
+                element_bytes=element,
+            )
+        )
+    hbm = np.stack(np.broadcast_arrays(*moved))
+    streams = {
+        "array": np.stack(np.broadcast_arrays(*compute)), "hbm": hbm / (chip.hbm_bandwidth * stack.memory_efficiency),
+    }
+    return OperatorPrices(np.maximum(streams["array"], streams["hbm"]), streams, hbm, hbm)
+
+
+def price(
+    rows: Rows, work: Work, *, repeats: frozenset[int], splits_backward: bool = False, splits_core: bool = False
+) -> Priced:
+    """Time and energy of every block's passes.
+
+    repeats           the kinds of recomputation in the batch
+    splits_backward   weight gradients are wanted apart (a schedule moves them)
+    splits_core       the attention core is wanted apart (context ranks exchange behind it)
+    """
     matmuls, vectors = price_matmuls(rows, work), price_vectors(rows, work)
-    host = rows.stack.host_time_per_kernel
+    kernels = price_attention(rows, work.fused) if work.fused is not None else None
 
     def time(selection: tuple[str, str]) -> Any:
-        products, passes = work.members[selection]
+        products, passes, attention = work.members[selection]
         busy = row_sum(matmuls.time, products) + row_sum(vectors.time, passes)
+        if kernels is not None:
+            busy = busy + row_sum(kernels.time, attention)
         return busy + work.launches[selection] * rows.stack.kernel_launch
 
     def energy(selection: tuple[str, str]) -> Any:
-        products, _ = work.members[selection]
-        moved = work.vector_moved[selection]
+        products, passes, attention = work.members[selection]
+        moved = row_sum(vectors.hbm, passes)
+        sram, hbm = row_sum(matmuls.sram, products) + moved, row_sum(matmuls.hbm, products) + moved
+        if kernels is not None:
+            sram, hbm = sram + row_sum(kernels.sram, attention), hbm + row_sum(kernels.hbm, attention)
         return work_energy(
             rows.chip, rows.technology, precision=rows.training.precision, operand_bytes=rows.training.operand_bytes,
-            macs=work.macs[selection], vector_operations=work.vector[selection],
-            sram_bytes=row_sum(matmuls.sram, products) + moved, hbm_bytes=row_sum(matmuls.hbm, products) + moved,
+            macs=work.macs[selection], vector_operations=work.vector[selection], sram_bytes=sram, hbm_bytes=hbm,
         )
 
-    issue = {place: host * blocks[place].kernels for place in PLACES}
+    forward = {place: time((place, "forward")) for place in PLACES}
+    forward_energy = {place: energy((place, "forward")) for place in PLACES}
+    again: dict[str, dict[int, Any]] = {place: {} for place in REPEATED}
+    again_energy: dict[str, dict[int, Any]] = {place: {} for place in REPEATED}
+    for place in REPEATED:
+        if SELECTIVE in repeats:
+            again[place][SELECTIVE] = time((place, "core"))
+            again_energy[place][SELECTIVE] = energy((place, "core"))
+        if FULL in repeats:
+            again[place][FULL], again_energy[place][FULL] = forward[place], forward_energy[place]
+        if PER_OPERATOR in repeats:
+            again[place][PER_OPERATOR] = time((place, "vectors")) + EVERY_SECOND * time((place, "products"))
+            again_energy[place][PER_OPERATOR] = energy((place, "vectors")) + EVERY_SECOND * energy((place, "products"))
     return Priced(
-        forward={place: np.maximum(time((place, "forward")), issue[place]) for place in PLACES},
-        backward={place: np.maximum(time((place, "backward")), 2.0 * issue[place]) for place in PLACES},
-        core=time(CORE),
-        forward_energy={place: energy((place, "forward")) for place in PLACES},
+        forward=forward,
+        backward={place: time((place, "backward")) for place in PLACES},
+        forward_energy=forward_energy,
         backward_energy={place: energy((place, "backward")) for place in PLACES},
-        core_energy=energy(CORE),
+        again=again,
+        again_energy=again_energy,
+        weights={place: time((place, "weights")) for place in PLACES} if splits_backward else {},
+        core={place: time((place, "core")) for place in REPEATED} if splits_core else {},
     )

@@ -1,6 +1,7 @@
 """How long a pipeline takes for the micro-batches of one step: closed forms over stage kinds.
 
-Sources: GPipe (arXiv 1811.06965), PipeDream-flush and interleaving (arXiv 2104.04473, section 2.2);
+Sources: GPipe (arXiv 1811.06965), PipeDream-flush and interleaving (arXiv 2104.04473, section 2.2), ZB-H1 (arXiv
+2401.10241, section 2.3);
 the period with transfers is bounded by how many micro-batches a stage may hold.
 """
 
@@ -16,17 +17,23 @@ from dse.evaluation.stages import Stages
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Forward and backward seconds of one micro-batch on each stage kind."""
+    """Forward and backward seconds of one micro-batch on each stage kind.
+
+    weights   of (first, high, low, last), the part of the backward seconds that are weight gradients; read by
+              zero-bubble schedules only, None where no plan has one
+    """
 
     first: tuple[Any, Any]
     high: tuple[Any, Any]
     low: tuple[Any, Any]
     last: tuple[Any, Any]
+    weights: tuple[Any, Any, Any, Any] | None = None
 
 
 def pipeline_time(
-    times: StageTimes, stages: Stages, *, pipeline: Any, interleave: Any, is_gpipe: Any, transfer: Any, overlaps: Any
-) -> Any:
+    times: StageTimes, stages: Stages, *, pipeline: Any, interleave: Any, is_gpipe: Any, transfer: Any, overlaps: Any,
+    is_zero_bubble: Any = False,
+) -> Any:  # fmt: skip
     """Seconds from the first forward to the last backward of a step.
 
     x = f + b of a stage, c one transfer, m micro-batches, p stages, v chunks;  fill = sum x + 2 (p-1) c
@@ -40,8 +47,10 @@ def pipeline_time(
                      each while chunks take turns, p micro-batches at a time:  extra = max(p e + m h,
                      (m-p) e + min(2p, m) h - x/v,  m e + p h - p min(e_f, e_b) - (p+1) min(f, b)/v)
     Transfers that do not overlap occupy both stages: x grows by 2 c at the ends, 4 c inside (times v).
-    Error against an event simulation of 500 random plans, transfers up to 10% of a stage: gpipe exact, 1f1b mean
-    0.2% and worst 3.6%, interleaved mean 0.8% and worst 4.2% (tests/test_schedule.py).
+    zero bubble  `zero_bubble_time`
+    Error against an event simulation of 2,000 random plans, transfers up to 10% of a stage (mean, 99th percentile):
+    gpipe exact, 1f1b 0.2% and 1.9%, interleaved 0.8% and 3.4%, zero bubble 0.2% and 2.0%; where transfers occupy
+    both stages 0.4% and 2.0%, 0.6% and 3.1%, 0.2% and 2.9% (benchmarks/schedule_check.py).
     """
     p, m, one = pipeline, stages.micro_batches, stages.has_last
     hides = overlaps > 0
@@ -75,6 +84,9 @@ def pipeline_time(
         paced = np.maximum(paced, (m - held) * x + (held - 1.0) * np.maximum(f, b))
     phases = np.maximum(np.maximum(f0, f1), np.maximum(f2, f3)) + np.maximum(np.maximum(b0, b1), np.maximum(b2, b3))
     plain = fill + np.where(is_gpipe, (m - 1.0) * phases, paced)
+    if times.weights is not None and np.any(is_zero_bubble):
+        moved = zero_bubble_time(times, stages, pipeline=pipeline, transfer=transfer, overlaps=overlaps)
+        plain = np.where(is_zero_bubble, moved, plain)
     in_chunks = (interleave > 1) & (p > 1)
     if not np.any(in_chunks):  # saves a quarter of the operations of chunks of plans without interleaving; same bits
         return plain
@@ -102,3 +114,62 @@ def interleaved_time(
     )
     sent = np.where(overlaps > 0, 2.0 * (p * v - 1.0), m * (4.0 * v - 2.0 * (p == 2))) * transfer
     return (m * v + p - 1.0) * chunk + sent + extra
+
+
+def zero_bubble_time(times: StageTimes, stages: Stages, *, pipeline: Any, transfer: Any, overlaps: Any) -> Any:
+    """Seconds of ZB-H1: 1F1B whose weight gradients w follow s micro-batches after the backward pass b of stage s.
+
+    f forward, b backward without w, x = f + b + w, h one transfer, m micro-batches, stages s = 0 .. p-1
+      T = max over s of  begin(s) + max(m - 1 - s, 0) w_s + end(s)
+      begin  the longer of  F(s) + m (f_s + b_s),  F(s) the forward passes before s and the transfers between, and
+             F(p) + B(p) - B(s) + (m - k) f_s + (m - 1) b_s,  k = min(p - s, m): the first micro-batch comes back
+             before more than k are let in;  B(s) backward passes before s
+      end    the longer of  B(s) + w_0,  what is left of the backward chain, and  min(s + 1, m) w_s, what s delayed
+             where w_s is not due yet (the first s micro-batches), round trips of the stages from s on may set the pace
+    and at least, two trips: to the end and back to s, m - k more micro-batches let in there, the last of them to the
+    end and back to 0:  F(p) + B(p) - B(s) + (m - k) f_s + (m - 1 - k) b_s + max(m - k - s, 0) w_s
+                        + F(p) + B(p) - F(s + 1) + w_0
+    and at least  F(p) + B(p) + w_0 + max(m - 1 - p, 0) P,  P = (F(p) + B(p) + w_0) / p a round trip of p.
+    Of equal neighbouring stages the two ends and the middle are looked at.  Every term is a path through the
+    schedule, so the error is one-sided: never too long but for rounding and the pace of early round trips.
+    Equal stages without transfers: T = m x + (p - 1) (f + b - w).
+    Source: Qi et al., arXiv 2401.10241, section 2.3 (ZB-H1).
+    """
+    assert times.weights is not None
+    p, m = pipeline, stages.micro_batches
+    hides = overlaps > 0
+    blocked = transfer * (1.0 - hides)
+    hop = np.where(hides, transfer, -transfer)  # a transfer that occupies both stages is in both and counts once
+    n_high, n_low = stages.high_count, stages.low_count
+    kinds = []
+    for (f, b), w, present, ends in zip(
+        (times.first, times.high, times.low, times.last), times.weights,
+        (1.0, n_high > 0, n_low > 0, stages.has_last), (stages.has_last, 2.0, 2.0, stages.has_last), strict=True,
+    ):  # fmt: skip
+        more = blocked * ends
+        kinds.append(((f + more) * present, (np.maximum(b - w, 0.0) + more) * present, np.minimum(w, b) * present))
+    (f0, b0, w0), (f1, b1, w1), (f2, b2, _), (f3, b3, _) = kinds
+    starts = (0.0, 1.0, n_high + 1.0, p - 1.0)
+    sizes = (1.0, n_high, n_low, stages.has_last)
+    forward = (0.0, f0 + hop, f0 + hop + n_high * (f1 + hop), f0 + hop + n_high * (f1 + hop) + n_low * (f2 + hop))
+    backward = (0.0, b0 + hop, b0 + hop + n_high * (b1 + hop), b0 + hop + n_high * (b1 + hop) + n_low * (b2 + hop))
+    one = stages.has_last
+    trip = one * (forward[3] + backward[3] + f3 + b3) + (1.0 - one) * (f0 + b0)
+    found = trip + w0 + np.maximum(m - 1.0 - p, 0.0) * ((trip + w0) / p)
+    for (f, b, w), start, size, ahead, behind in zip(kinds, starts, sizes, forward, backward, strict=True):
+        for part in (0.0, 0.5, 1.0):
+            inside = np.floor(part * np.maximum(size - 1.0, 0.0))
+            s = start + inside
+            before_f, before_b = ahead + inside * (f + hop), behind + inside * (b + hop)
+            held = np.minimum(p - s, m)
+            early = np.minimum(s, m - held)
+            around = np.maximum((trip - before_f - before_b) / np.maximum(p - s, 1.0), f + b)
+            back = trip - before_b + early * around + (m - held - early) * f + (m - 1.0 - early) * b
+            begin = np.maximum(before_f + m * (f + b), back)
+            end = np.maximum(before_b + w0, np.minimum(s + 1.0, m) * w)
+            longest = begin + np.maximum(m - 1.0 - s, 0.0) * w + end
+            twice = trip - before_b + (m - held) * f + (m - 1.0 - held) * b + np.maximum(m - held - s, 0.0) * w
+            twice = twice + (trip - before_f - f) + w0
+            longest = np.maximum(longest, np.where(m > held, twice, 0.0))
+            found = np.maximum(found, np.where(size > 0, longest, 0.0))
+    return found

@@ -32,7 +32,7 @@ class Situations:
     def spread(self, table: Any) -> np.ndarray:
         """A priced table (..., S) as columns (..., P)."""
         values: np.ndarray = np.asarray(table)
-        if self.index is None or values.shape[-1] == 1:
+        if self.index is None or values.ndim == 0 or values.shape[-1] == 1:
             return values
         return np.take(values, self.index, axis=-1, mode="clip")
 

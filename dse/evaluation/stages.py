@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from workloads.network import Workload
-from workloads.operators import Block
-from workloads.plan import AXES, ORDER, Plan
+from workloads.operators import Block, Saved
+from workloads.plan import AXES, NONE, ORDER, Plan
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Stages:
 
     first, high, low, last   layers of one stage of the kind (p,); of two stages `low` repeats the first
     high_count, low_count    stages of the kind (p,); with one stage, `first` is it and `last` is empty
+    repeated                 of (first, high, low, last), and of all stages together, the layers that recompute
     is_single, has_last      1 where the pipeline has one stage / more than one
     micro_batches            micro-batches a step and device
     """
@@ -31,10 +32,16 @@ class Stages:
     is_single: Any
     has_last: Any
     micro_batches: Any
+    repeated: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
+    repeated_total: Any = 0.0
+
+
+PLACES = ("first", "lead", "body", "last")
+NO_LEAD = Block("none", 0, "lead", (), (), 0, 0, 0, 0, Saved(0, 0, 0, 0, 0), 0)
 
 
 def blocks_by_place(workload: Workload) -> dict[str, Block]:
-    """The block class at each place ("first", "body", "last") of the network."""
+    """The block class at each of `PLACES`; a network without leading layers has none of that class."""
     found: dict[str, Block] = {}
     for block in workload.network.blocks(workload.sequence):
         if block.place in found:
@@ -45,11 +52,16 @@ def blocks_by_place(workload: Workload) -> dict[str, Block]:
     missing = [place for place in ("first", "body", "last") if place not in found]
     if missing:
         raise ValueError(f"network {workload.network.name!r}: found no block class with place {', '.join(missing)}")
-    return found
+    return {place: found.get(place, NO_LEAD) for place in PLACES}
 
 
-def stages(plan: Plan, workload: Workload, layers: int) -> Stages:
-    """Layers of each stage kind.
+def layer_counts(blocks: dict[str, Block]) -> tuple[int, int]:
+    """Layers of the pipeline in all, and how many of them lead the body."""
+    return blocks["body"].count + blocks["lead"].count, blocks["lead"].count
+
+
+def stages(plan: Plan, workload: Workload, layers: int, lead: int = 0) -> Stages:
+    """Layers of the body on each stage kind, of `layers` in all; the first `lead` are of another kind.
 
     uniform:  floor(L / p) layers a stage, one more on the first L mod p stages.
     balanced: the same with embedding and head counted as one layer each.
@@ -60,27 +72,38 @@ def stages(plan: Plan, workload: Workload, layers: int) -> Stages:
     extra = units - base * p
     is_single = np.where(p == 1, 1.0, 0.0)
     has_last = 1.0 - is_single
-    first = np.maximum(base + np.minimum(extra, 1.0) - balanced, 0.0)
+    ends = np.maximum(base + np.minimum(extra, 1.0) - balanced, 0.0)
+    first = np.maximum(np.where(p == 1, float(layers), ends) - lead, 0.0)
+    high, low = base + 1.0, np.where(p == 2, ends, base)
+    last = np.maximum(base - balanced, 0.0) * has_last
+    high_count = np.maximum(extra - 1.0, 0.0) * has_last
+    low_count = np.maximum(p - 2.0 - high_count, 0.0)
+    most = np.where(plan.recompute_layers > 0, plan.recompute_layers, np.inf)
+    most = np.where(plan.recompute == NONE, 0.0, most)
+    repeated = tuple(np.minimum(most, count) for count in (first, high, low, last))
     return Stages(
-        first=np.where(p == 1, float(layers), first),
-        high=base + 1.0,
-        low=np.where(p == 2, first, base),
-        last=np.maximum(base - balanced, 0.0) * has_last,
-        high_count=np.maximum(extra - 1.0, 0.0) * has_last,
-        low_count=np.maximum(p - 2.0 - np.maximum(extra - 1.0, 0.0), 0.0),
+        first=first,
+        high=high,
+        low=low,
+        last=last,
+        high_count=high_count,
+        low_count=low_count,
         is_single=is_single,
         has_last=has_last,
         micro_batches=np.ceil(workload.global_batch / (plan.data * plan.micro_batch)),
+        repeated=(repeated[0], repeated[1], repeated[2], repeated[3]),
+        repeated_total=repeated[0] + repeated[1] * high_count + repeated[2] * low_count + repeated[3],
     )
 
 
 def strides(plan: Plan) -> dict[str, np.ndarray]:
     """Distance in ranks between neighbours of each parallel axis, from the order of the axes.
 
-    An axis's stride is the product of the degrees of the axes inside it.
+    An axis's stride is the product of the degrees of the axes inside it.  Context ranks are the inner neighbours
+    on the data axis ("data" is the stride of both together, "replica" that of data ranks alone).
     """
     order = plan.order.astype(np.int64)
-    degrees = {"tensor": plan.tensor, "data": plan.data, "pipeline": plan.pipeline}
+    degrees = {"tensor": plan.tensor, "data": plan.data * plan.context, "pipeline": plan.pipeline}
     found = {}
     for axis in AXES:
         stride: Any = 1.0
@@ -89,9 +112,47 @@ def strides(plan: Plan) -> dict[str, np.ndarray]:
                 inside = np.array([float(_is_inside(name, other, axis)) for name in ORDER])[order]
                 stride = stride * np.where(inside > 0, degrees[other], 1.0)
         found[axis] = stride
+    found["replica"] = found["data"] * plan.context
     return found
 
 
 def _is_inside(order: str, inner: str, outer: str) -> bool:
     names = order.split("-")
     return names.index(inner) < names.index(outer)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which ranks hold copies of weights, and which of them share what ZeRO splits.
+
+    ranks, distance     the ranks with the same dense weights: data and context together
+    group, copies       of them, those of one ZeRO group, and how many groups there are
+    expert_*            the same of a routed expert's weights: fewer copies, because expert ranks hold others
+    exchange_distance   between expert ranks
+    """
+
+    ranks: Any
+    distance: Any
+    group: Any
+    copies: Any
+    expert_ranks: Any
+    expert_distance: Any
+    expert_group: Any
+    expert_copies: Any
+    exchange_distance: Any
+
+
+def sharing(plan: Plan, stride: dict[str, np.ndarray]) -> Sharing:
+    """Copies of dense and of expert weights; zero_group ranks share, 0 (or no fewer than there are) means all."""
+    ranks = plan.data * plan.context
+    asked = np.where((plan.zero_group > 0) & (plan.zero_group < ranks), plan.zero_group, np.inf)
+    group = np.minimum(asked, ranks)
+    whole = plan.expert_tensor > 0
+    holders = np.where(whole, ranks, ranks * plan.tensor)
+    expert_ranks = np.maximum(holders / plan.expert, 1.0)
+    expert_group = np.minimum(asked, expert_ranks)
+    between = np.where(whole | (plan.tensor == 1), stride["data"], stride["tensor"])
+    return Sharing(
+        ranks, stride["data"], group, ranks / group, expert_ranks, between * plan.expert, expert_group,
+        expert_ranks / expert_group, between,
+    )

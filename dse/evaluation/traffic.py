@@ -1,4 +1,4 @@
-"""Time and energy of one call of every collective of a step, in its situations."""
+"""Prices of the collectives of a step: one call of each in every situation."""
 
 from __future__ import annotations
 
@@ -20,20 +20,43 @@ class Call:
     energy: Any
     algorithm: Any
 
+    def __add__(self, other: Call) -> Call:
+        return Call(self.time + other.time, self.energy + other.energy, self.algorithm)
+
+    def times(self, number: Any) -> Call:
+        """So many calls, one after the other."""
+        return Call(number * self.time, number * self.energy, self.algorithm)
+
+
+NO_CALL = Call(0.0, 0.0, -1)
+
 
 @dataclass(frozen=True)
 class Traffic:
     """The calls of a step, (S,) or (H, S) in the situations of the layout.
 
     exchange    one tensor-parallel exchange of a block's boundary: an all-reduce, or with sequence
-                parallelism a reduce-scatter and an all-gather, which move the same bytes   [passes]
-    transfer    one boundary sent to the next pipeline stage                                 [transfers]
-    gradients   gradients over the data axis: all-reduce, with ZeRO-1 a reduce-scatter       [reductions]
-    gather      ZeRO-1: all-gather of the updated weights                                    [reductions]
-    tied        all-reduce of a tied embedding's gradient between first and last stage       [reductions]
+                parallelism a reduce-scatter and an all-gather, which move the same bytes         [passes]
+    keys        keys and values of one block, gathered over the context axis                      [passes]
+    tokens      one all-to-all of routed rows over the expert axis                                [passes]
+    fetch, reduce    ZeRO-3: all-gather of a layer's weights; ZeRO-2: reduction of its gradients  [passes]
+    fetch_lead, reduce_lead, fetch_ends, reduce_ends   the same of a leading layer, of embedding and head [passes]
+    transfer    one boundary sent to the next pipeline stage                                      [transfers]
+    gradients   gradients over the data axis: all-reduce, with ZeRO-1 a reduce-scatter, with groups
+                also an all-reduce of the parts across groups                                     [reductions]
+    gather      ZeRO-1 and 2: all-gather of the updated weights                                   [reductions]
+    tied        all-reduce of a tied embedding's gradient between first and last stage            [reductions]
     """
 
     exchange: Call
+    keys: Call
+    tokens: Call
+    fetch: Call
+    reduce: Call
+    fetch_lead: Call
+    reduce_lead: Call
+    fetch_ends: Call
+    reduce_ends: Call
     transfer: Call
     gradients: Call
     gather: Call
@@ -42,21 +65,94 @@ class Traffic:
 
 def price_traffic(rows: Rows, layout: Layout) -> Traffic:
     """Cost of one call of every collective of the layout."""
+    sent, at, once = layout.messages, layout.at_pass, layout.at_reduction
     # a reduce-scatter and an all-gather of one tensor cost the same
-    scatter = _call(rows, "reduce_scatter", layout.exchange)
-    both = Call(2.0 * scatter.time, 2.0 * scatter.energy, scatter.algorithm)
-    in_parts = layout.at_pass["sequence_parallel"] > 0
+    scatter = _call(rows, "reduce_scatter", sent.exchange)
+    exchange = _where(at["sequence_parallel"] > 0, scatter.times(2.0), _call(rows, "all_reduce", sent.exchange))
+    fetch, reduce, fetch_ends, reduce_ends = NO_CALL, NO_CALL, NO_CALL, NO_CALL
+    fetch_lead, reduce_lead = NO_CALL, NO_CALL
+    if sent.layer is not None and sent.ends is not None:
+        weights = float(sum(matmul.weight for matmul in layout.blocks["body"].matmuls))
+        pieces = np.where(rows.stack.flat_gathers > 0, 1.0, weights)
+        fetch, reduce = _in_passes(rows, sent.layer, at, at["copies"], pieces)
+        fetch_ends, reduce_ends = _in_passes(rows, sent.ends, at, at["copies"])
+        if sent.lead is not None:
+            fetch_lead, reduce_lead = _in_passes(rows, sent.lead, at, at["copies"])
+        if sent.layer_experts is not None:
+            more, again = _in_passes(rows, sent.layer_experts, at, at["expert_copies"])
+            fetch, reduce = fetch + more, reduce + again
+    gradients, gather = _once(rows, sent.gradients, once["stage"], once["group"])
+    if sent.experts is not None:
+        more, again = _once(rows, sent.experts, once["stage"], once["expert_group"])
+        gradients, gather = gradients + more, gather + again
     return Traffic(
-        exchange=_where(in_parts, both, _call(rows, "all_reduce", layout.exchange)),
-        transfer=_call(rows, "point_to_point", layout.transfer),
-        gradients=_where(
-            layout.at_reduction["sharded"] > 0,
-            _call(rows, "reduce_scatter", layout.gradients),
-            _call(rows, "all_reduce", layout.gradients),
-        ),
-        gather=_call(rows, "all_gather", layout.gather),
-        tied=_call(rows, "all_reduce", layout.tied),
+        exchange=exchange,
+        keys=NO_CALL if sent.keys is None else _call(rows, "all_gather", sent.keys),
+        tokens=NO_CALL if sent.tokens is None else _call(rows, "all_to_all", sent.tokens),
+        fetch=fetch,
+        reduce=reduce,
+        fetch_lead=fetch_lead,
+        reduce_lead=reduce_lead,
+        fetch_ends=fetch_ends,
+        reduce_ends=reduce_ends,
+        transfer=_transfer(rows, layout),
+        gradients=gradients,
+        gather=gather,
+        tied=_call(rows, "all_reduce", sent.tied),
     )
+
+
+def _once(rows: Rows, sent: Message, stage: Any, group: Any) -> tuple[Call, Call]:
+    """Gradients once a step, and weights gathered after the update; `sent` counts parameters.
+
+    ZeRO-1 scatters inside its group, then all-reduces the parts between groups; ZeRO-2 and 3 have reduced in the
+    passes, and ZeRO-3 gathers there too.
+    """
+    training = rows.training
+    split = np.where(stage == 1, group, 1.0)
+    gradients = sent.message * (training.gradient_bytes * (stage < 2))
+    reduced = _call(rows, "all_reduce", Message(sent.size / split, sent.distance * split, gradients / split))
+    if not np.any(stage >= 1):  # saves a third of the calls of plans without ZeRO; same bits
+        return reduced, NO_CALL
+    scattered = _call(rows, "reduce_scatter", Message(split, sent.distance, gradients))
+    weights = sent.message * (training.weight_bytes * ((stage == 1) | (stage == 2)))
+    return scattered + reduced, _call(rows, "all_gather", Message(group, sent.distance, weights))
+
+
+def _in_passes(
+    rows: Rows, sent: Message, at: dict[str, Any], copies: Any, pieces: Any = 1.0
+) -> tuple[Call, Call]:
+    """What ZeRO-3 fetches for a layer's pass and ZeRO-2 and 3 reduce after it, in `pieces` messages; `sent` counts
+    parameters.
+
+    Between groups that hold copies the parts are all-reduced.  Weights on the host cross its link first.
+    """
+    training = rows.training
+    weights = sent.message / pieces * (training.weight_bytes * (at["zero_stage"] >= 3))
+    gradients = sent.message / pieces * (training.gradient_bytes * (at["zero_stage"] >= 2))
+    fetch = _call(rows, "all_gather", Message(sent.size, sent.distance, weights))
+    reduce = _call(rows, "reduce_scatter", Message(sent.size, sent.distance, gradients))
+    if np.any(copies > 1):
+        parts = Message(copies, sent.distance * sent.size, gradients / sent.size)
+        reduce = reduce + _call(rows, "all_reduce", parts)
+    fetch, reduce = fetch.times(pieces), reduce.times(pieces)
+    if np.any(at["hosted"] > 0):
+        read = sent.message * training.weight_bytes * ((at["hosted"] > 0) / np.maximum(at["hosted"], 1.0))
+        fetch = fetch + Call(read / rows.cluster.host_bandwidth, 0.0 * read, -1)
+    return fetch, reduce
+
+
+def _transfer(rows: Rows, layout: Layout) -> Call:
+    """A boundary sent to the next stage; a stack may send a part from every tensor rank and gather it there."""
+    sent, at = layout.messages.transfer, layout.at_transfer
+    whole = _call(rows, "point_to_point", sent)
+    if not np.any(rows.stack.split_boundary > 0):
+        return whole
+    cut = at["tensor"] / at["sharing"]  # nothing is left to cut with sequence parallelism
+    part = _call(rows, "point_to_point", Message(sent.size, sent.distance, sent.message / cut))
+    gathered = sent.message * ((cut > 1) & (at["pipeline"] > 1))
+    again = _call(rows, "all_gather", Message(at["tensor"], at["tensor_distance"], gathered))
+    return _where(rows.stack.split_boundary > 0, part + again, whole)
 
 
 def _call(rows: Rows, kind: str, sent: Message) -> Call:

@@ -11,28 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from workloads.operators import Block, Matmul, Vector
-from workloads.precision import Training
-from workloads.training import PHASES, phase_dimensions, phase_resident
+from dse.evaluation.stages import PLACES
+from workloads.operators import Attention, Block, Matmul, Vector
+from workloads.precision import Precision, Training
+from workloads.training import PHASES, phase_dimensions
 
-PLACES = ("first", "body", "last")
-#: Sets of tasks that are summed: each block's forward and backward pass, and the attention core's forward pass.
-CORE = ("body", "core")
-SELECTIONS = (*((place, phase) for place in PLACES for phase in ("forward", "backward")), CORE)
+#: Sets of tasks that are summed, of every block: its passes; of the forward pass the attention core, the
+#: element-wise passes and the products outside the core; of the backward pass the weight gradients.
+SETS = ("forward", "backward", "core", "vectors", "products", "weights")
+SELECTIONS = tuple((place, which) for place in PLACES for which in SETS)
+#: An fp8 recipe keeps attention and head in the format of its activations.
+WIDE: Precision = "bf16"
 
 
 @dataclass(frozen=True)
 class Task:
     """One kernel of a step: an operator of a block in one phase.
 
-    phase     "forward", "input_gradient", "weight_gradient", "gradient" (vectors) or "repeated": the forward
-              scores product that a fused attention kernel does again in its backward pass
-    launches  0 where a fused kernel covers it
-    row       its row in the tables: equal products share one
+    kind      "product", "pass" or "attention": the table that holds it
+    phase     "forward", "input_gradient", "weight_gradient" or "gradient" (passes and attention)
+    row       its row in the table: equal products share one
     """
 
     place: str
     operator: str
+    kind: str
     phase: str
     core: bool
     launches: float
@@ -45,34 +48,60 @@ class Task:
 
     def within(self, selection: tuple[str, str]) -> bool:
         """Whether the task belongs to a selection."""
-        if selection == CORE:
-            return self.core and not self.backward
-        return self.place == selection[0] and self.backward == (selection[1] == "backward")
+        place, which = selection
+        if self.place != place:
+            return False
+        if which in ("forward", "backward"):
+            return self.backward == (which == "backward")
+        if which == "weights":
+            return self.phase == "weight_gradient"
+        if self.backward:
+            return False
+        wanted = {"vectors": "pass"}.get(which, "product")
+        return self.core if which == "core" else not self.core and self.kind == wanted
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Fused attention kernels by situation, (O, S) or (O, 1, S): one row a block and pass.
+
+    groups            heads x samples of a device
+    queries, keys     rows of Q, and of K and V
+    shapes            head width and causality of the row's block, and whether it is the backward pass
+    macs              multiply-adds, masked tiles not counted for causal attention
+    """
+
+    groups: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray
+    shapes: tuple[tuple[Attention, bool], ...]
+    macs: np.ndarray
 
 
 @dataclass(frozen=True)
 class Work:
     """Tasks and their tables by situation, (O, S) or, to meet chips (H, 1), (O, 1, S).
 
-    matmuls, vectors   tasks of matrix products and of element-wise passes
+    tasks              every kernel, with the table and row that hold it
     m, n, k, groups    sizes of the distinct products; output_bytes moved for an element of a result
-    kept               bytes of scores that a fused kernel keeps on chip, by row
-    operations, moved  vector operations and HBM bytes of the passes
-    members            rows of products and of passes in each selection; launches: kernels in it
+    precisions         number format of each product's operands
+    operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
+    fused              attention kernels, None where attention is materialized
+    members            rows of products, passes and attention in each selection; launches: kernels in it
     macs, vector, vector_moved   sums of each selection
     """
 
-    matmuls: tuple[Task, ...]
-    vectors: tuple[Task, ...]
+    tasks: tuple[Task, ...]
     m: np.ndarray
     n: np.ndarray
     k: np.ndarray
     groups: np.ndarray
     output_bytes: np.ndarray
-    kept: dict[int, Any]
+    precisions: tuple[Precision, ...]
     operations: np.ndarray
     moved: np.ndarray
-    members: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
+    fused: Fused | None
+    members: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
     launches: dict[tuple[str, str], float]
     macs: dict[tuple[str, str], Any]
     vector: dict[tuple[str, str], Any]
@@ -88,50 +117,54 @@ def row_sum(table: np.ndarray, rows: tuple[int, ...]) -> Any:
 
 
 def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *, paired: bool) -> Work:
-    """The tasks of one micro-batch in the situations `fields` (tensor, micro_batch, sequence_parallel)."""
+    """The tasks of one micro-batch in the situations `fields`.
+
+    fields   columns tensor, micro_batch, sequence_parallel, context, expert, expert_tensor
+    """
     matmuls, distinct = _matmul_tasks(blocks, training)
     sizes = [product.sizes(fields) for product in distinct]
     m, n, k, groups = (_stack([size[i] for size in sizes], paired) for i in range(4))
     output = _per_row([product.output_bytes for product in distinct], m.ndim)
-    kept = {}
-    if training.attention == "fused":
-        for row, product in enumerate(distinct):
-            if product.resident:
-                kept[row] = _kept(product.resident, m[row], n[row], k[row], groups[row], training, product.output_bytes)
     vectors, operations, moved = _vector_tables(blocks, training, fields, paired)
+    kernels, fused = _attention_table(blocks, training, fields, paired)
+    tasks = (*matmuls, *vectors, *kernels)
     members = {
-        chosen: (
-            tuple(task.row for task in matmuls if task.within(chosen)),
-            tuple(task.row for task in vectors if task.within(chosen)),
+        chosen: tuple(
+            tuple(task.row for task in tasks if task.kind == kind and task.within(chosen))
+            for kind in ("product", "pass", "attention")
         )
         for chosen in SELECTIONS
     }
     macs = m * n * k * groups
+
+    def counted(chosen: tuple[str, str]) -> Any:
+        total = row_sum(macs, members[chosen][0])
+        return total + row_sum(fused.macs, members[chosen][2]) if fused is not None else total
+
     return Work(
-        matmuls, vectors, m, n, k, groups, output, kept, operations, moved, members,
-        launches={c: sum(task.launches for task in (*matmuls, *vectors) if task.within(c)) for c in SELECTIONS},
-        macs={c: row_sum(macs, members[c][0]) for c in SELECTIONS},
+        tasks, m, n, k, groups, output, tuple(product.precision for product in distinct), operations, moved, fused,
+        members,  # type: ignore[arg-type]
+        launches={c: sum(task.launches for task in tasks if task.within(c)) for c in SELECTIONS},
+        macs={c: counted(c) for c in SELECTIONS},
         vector={c: row_sum(operations, members[c][1]) for c in SELECTIONS},
         vector_moved={c: row_sum(moved, members[c][1]) for c in SELECTIONS},
     )
 
 
+def is_fused(training: Training, block: Block, core: bool) -> bool:
+    """Whether an operator of the block runs inside its fused attention kernel."""
+    return core and training.attention != "materialized" and block.attention is not None
+
+
 @dataclass(frozen=True)
 class _Product:
-    """A matrix product of a step: whose it is, its phase, and bytes moved for an element of its result."""
+    """A matrix product of a step: whose it is, its phase, format, and bytes moved for an element of its result."""
 
     place: str
     matmul: Matmul
     phase: str
+    precision: Precision
     output_bytes: float
-
-    @property
-    def math(self) -> str:
-        return "forward" if self.phase == "repeated" else self.phase
-
-    @property
-    def resident(self) -> str:
-        return phase_resident(self.matmul, self.math)
 
     def signature(self) -> tuple[Any, ...]:
         """Equal for products that have the same sizes in every situation."""
@@ -140,17 +173,18 @@ class _Product:
         m = (op.m, "samples" if op.weight else "", 0, 0)
         n = (op.n, "tensor" if op.split == "n" else "", op.n_groups, op.n_group_width)
         k = (op.k, "tensor" if op.split == "k" else "", 0, 0)
-        sizes = phase_dimensions(m, n, k, self.math)
-        return (*sizes, op.groups, op.split == "groups", op.weight, self.output_bytes, self.resident)
+        sizes = phase_dimensions(m, n, k, self.phase)
+        return (*sizes, op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision)
 
     def sizes(self, fields: dict[str, Any]) -> tuple[Any, ...]:
-        m, n, k, groups = self.matmul.shard(fields["tensor"], fields["micro_batch"])
-        return (*phase_dimensions(m, n, k, self.math), groups)
+        m, n, k, groups = self.matmul.shard(
+            fields["tensor"], fields["micro_batch"], fields["context"], fields["expert"], fields["expert_tensor"]
+        )
+        return (*phase_dimensions(m, n, k, self.phase), groups)
 
 
 def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[Task, ...], list[_Product]]:
     """Tasks of all matrix products, and the distinct products their rows stand for."""
-    fused = training.attention == "fused"
     numbers: dict[tuple[Any, ...], int] = {}
     distinct: list[_Product] = []
     tasks: list[Task] = []
@@ -159,59 +193,102 @@ def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[T
         if row == len(distinct):
             distinct.append(product)
         op = product.matmul
-        inside = fused and op.core and (op.resident != "c" or product.phase == "repeated")
-        tasks.append(Task(product.place, op.name, product.phase, op.core, 0.0 if inside else 1.0, row))
+        tasks.append(Task(product.place, op.name, "product", product.phase, op.core, 1.0, row))
     return tuple(tasks), distinct
 
 
 def _products(blocks: dict[str, Block], training: Training) -> Iterator[_Product]:
     for place, block in blocks.items():
         for matmul in block.matmuls:
+            if is_fused(training, block, matmul.core):
+                continue
+            wide = training.precision == "fp8" and (matmul.core or not matmul.weight or place == "last")
             for phase in PHASES:
                 # a weight gradient is added to what is there: read and written
                 adds = phase == "weight_gradient" and matmul.weight
                 moved = 2.0 * training.gradient_bytes if adds else float(training.activation_bytes)
-                yield _Product(place, matmul, phase, moved)
-            if training.attention == "fused" and matmul.resident == "c":
-                yield _Product(place, matmul, "repeated", float(training.activation_bytes))
-
-
-def _kept(resident: str, m: Any, n: Any, k: Any, groups: Any, training: Training, output: float) -> Any:
-    """Bytes of the scores tensor that a fused kernel neither reads nor writes."""
-    if resident == "a":
-        return groups * (m * k) * training.operand_bytes
-    if resident == "b":
-        return groups * (k * n) * training.operand_bytes
-    return groups * (m * n) * output
+                yield _Product(place, matmul, phase, WIDE if wide else training.precision, moved)
 
 
 def _vector_tables(
     blocks: dict[str, Block], training: Training, fields: dict[str, Any], paired: bool
 ) -> tuple[tuple[Task, ...], np.ndarray, np.ndarray]:
-    """Tasks of the element-wise passes, their operations and their HBM bytes.
-
-    Inside a fused attention kernel they move nothing and launch nothing; their backward pass repeats
-    the forward operations.
-    """
+    """Tasks of the element-wise passes, their operations and their HBM bytes."""
     passes: list[tuple[str, Vector, bool]] = [
         (place, vector, backward)
         for place, block in blocks.items()
         for vector in block.vectors
+        if not is_fused(training, block, vector.core) and not (vector.loss and training.cross_entropy == "fused")
         for backward in (False, True)
     ]
     sharing = fields["sequence_parallel"] > 0
-    elements = _stack([v.shard(fields["tensor"], sharing, fields["micro_batch"]) for _, v, _ in passes], paired)
+    samples = fields["micro_batch"] / fields["context"]
+    columns = [v.shard(fields["tensor"], sharing, samples) for _, v, _ in passes]
     moved, operations, tasks = [], [], []
     for row, (place, vector, backward) in enumerate(passes):
-        inside = training.attention == "fused" and vector.core
         words = vector.backward_reads + vector.backward_writes if backward else vector.reads + vector.writes
-        moved.append(0.0 if inside else words * training.activation_bytes)
-        repeated = vector.operations if inside and backward else 0.0
-        operations.append((vector.backward_operations if backward else vector.operations) + repeated)
+        moved.append(words * training.activation_bytes)
+        operations.append(vector.backward_operations if backward else vector.operations)
         phase = "gradient" if backward else "forward"
-        tasks.append(Task(place, vector.name, phase, vector.core, 0.0 if inside else 1.0, row))
+        tasks.append(Task(place, vector.name, "pass", phase, vector.core, 1.0, row))
+    if training.precision == "fp8":
+        for place, block in blocks.items():
+            for backward in (False, True):
+                cast = _cast_elements(place, block, fields, backward)
+                if cast is None:
+                    continue
+                tasks.append(Task(place, "cast to fp8", "pass", "gradient" if backward else "forward", False, 1.0,
+                                  len(columns)))  # fmt: skip
+                columns.append(cast)
+                moved.append(training.cast_bytes)
+                operations.append(2.0)
+    elements = _stack(columns, paired)
     per_element = [_per_row(values, elements.ndim) for values in (operations, moved)]
     return tuple(tasks), elements * per_element[0], elements * per_element[1]
+
+
+def _cast_elements(place: str, block: Block, fields: dict[str, Any], backward: bool) -> Any:
+    """Elements that become fp8: inputs and weights of the linear layers forward, gradients of results backward."""
+    total: Any = None
+    for matmul in block.matmuls:
+        if matmul.weight and not matmul.core and place != "last":
+            m, n, k, groups = matmul.shard(
+                fields["tensor"], fields["micro_batch"], fields["context"], fields["expert"], fields["expert_tensor"]
+            )
+            cast = groups * (m * n) if backward else groups * (m * k + k * n)
+            total = cast if total is None else total + cast
+    return total
+
+
+def _attention_table(
+    blocks: dict[str, Block], training: Training, fields: dict[str, Any], paired: bool
+) -> tuple[tuple[Task, ...], Fused | None]:
+    """Fused attention kernels: one forward, and backward one with the pass over O and dO before it."""
+    rows = [
+        (place, block.attention, backward)
+        for place, block in blocks.items()
+        if block.attention is not None and training.attention != "materialized"
+        for backward in (False, True)
+    ]
+    if not rows:
+        return (), None
+    tasks = tuple(
+        Task(place, "attention", "attention", ("forward", "gradient")[backward], True, 1.0 + backward, row)
+        for row, (place, _, backward) in enumerate(rows)
+    )
+    heads = [np.ceil(sizes.heads / fields["tensor"]) * fields["micro_batch"] for _, sizes, _ in rows]
+    groups = _stack(heads, paired)
+    queries = _stack([np.ceil(sizes.queries / fields["context"]) for _, sizes, _ in rows], paired)
+    keys = _stack([sizes.keys + 0.0 * fields["context"] for _, sizes, _ in rows], paired)
+    # two products forward; backward scores again, and four gradients: each as wide as keys or values
+    widths = [
+        3.0 * sizes.head_dim + 2.0 * sizes.value_dim if backward else float(sizes.head_dim + sizes.value_dim)
+        for _, sizes, backward in rows
+    ]
+    seen = [0.5 if sizes.causal else 1.0 for _, sizes, _ in rows]
+    per_score = _per_row([width * share for width, share in zip(widths, seen, strict=True)], groups.ndim)
+    shapes = tuple((sizes, backward) for _, sizes, backward in rows)
+    return tasks, Fused(groups, queries, keys, shapes, groups * queries * keys * per_score)
 
 
 def _stack(columns: list[Any], paired: bool) -> np.ndarray:

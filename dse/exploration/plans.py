@@ -1,14 +1,18 @@
 """Every canonical parallel plan of a workload on a number of devices, as columns.
 
 The rule of enumeration (docs/models/plans.md):
-  tensor x pipeline x data = devices; tensor divides what the network says and lies in its allowed values;
+  tensor x pipeline x data x context = devices; tensor divides what the network says and lies in its allowed values;
   pipeline <= layers; micro_batch divides the batch of a data rank; interleave v > 1 needs 1f1b, pipeline > 1,
-  layers % (pipeline v) = 0, micro_batches % pipeline = 0 and a uniform split; sequence parallelism needs
-  sequence % tensor = 0.
+  micro_batches % pipeline = 0 and (layers, with a balanced split + 2) % (pipeline v) = 0; context and sequence
+  parallelism need sequence % (context x tensor) = 0; expert divides the experts and the ranks that share them;
+  zero_group divides the ranks that share weights.
   A field that changes nothing keeps one value, so no plan appears twice under two names:
-  sequence_parallel with tensor = 1; zero_stage and overlap_data with data = 1; overlap_pipeline and split with
-  pipeline = 1; schedule with pipeline = 1 or one micro-batch; split where both splits give the same layers;
-  orders that differ only in axes of degree 1.
+  sequence_parallel with tensor = 1; zero_stage and overlap_data where nothing has copies (data x context = 1);
+  zero_group without ZeRO or where it is all ranks; reshard without ZeRO-3 in groups above 1; recompute_layers without
+  recomputation or where it is a whole stage; context_ring with context = 1; overlap_tensor without sequence
+  parallelism; expert without experts; expert_tensor without experts or with tensor = 1; overlap_pipeline and split with
+  pipeline = 1; schedule with pipeline = 1, gpipe with one micro-batch; split without interleaving where both splits
+  give the same layers; orders that differ only in axes of degree 1.
 """
 
 from __future__ import annotations
@@ -20,10 +24,15 @@ from typing import Any
 import numpy as np
 
 from workloads.network import Workload
-from workloads.plan import ORDER, Plan
+from workloads.plan import ORDER, SCHEDULE, Plan
 
+ZERO_BUBBLE = SCHEDULE.index("zero_bubble")
 #: Value of a field where it has no effect.
-NEUTRAL = {"sequence_parallel": 0, "zero_stage": 0, "overlap_data": 1, "overlap_pipeline": 1, "schedule": 1, "split": 0}
+NEUTRAL = {
+    "sequence_parallel": 0, "zero_stage": 0, "overlap_data": 1, "overlap_pipeline": 1, "schedule": 1, "split": 0,
+    "expert": 1, "expert_tensor": 1, "zero_group": 0, "reshard": 1, "recompute_layers": 0, "context_ring": 1,
+    "overlap_tensor": 0,
+}  # fmt: skip
 
 
 def divisors(number: int) -> list[int]:
@@ -49,6 +58,15 @@ class PlanSpace:
     overlap_pipeline: tuple[int, ...] = (0, 1)
     split: tuple[int, ...] = (0, 1)
     order: tuple[int, ...] = field(default=tuple(range(len(ORDER))))
+    context: tuple[int, ...] | None = (1,)
+    expert: tuple[int, ...] | None = None
+    expert_tensor: tuple[int, ...] = (1,)
+    zero_group: tuple[int, ...] = (0,)
+    reshard: tuple[int, ...] = (1,)
+    offload: tuple[int, ...] = (0,)
+    recompute_layers: tuple[int, ...] = (0,)
+    context_ring: tuple[int, ...] = (1,)
+    overlap_tensor: tuple[int, ...] = (0,)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> PlanSpace:
@@ -97,19 +115,22 @@ def plan_of(columns: Mapping[str, np.ndarray]) -> Plan:
 
 def enumerate_plans(workload: Workload, devices: int, space: PlanSpace = PlanSpace()) -> PlanTable:
     """All canonical plans of `space` for `workload` on `devices` devices."""
-    layers = sum(block.count for block in workload.network.blocks(workload.sequence) if block.place == "body")
+    blocks = workload.network.blocks(workload.sequence)
+    layers = sum(block.count for block in blocks if block.place in ("lead", "body"))
+    lead = sum(block.count for block in blocks if block.place == "lead")
+    experts = max((block.expert_count for block in blocks if block.parameters_expert), default=1)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in Plan.names()}
-    for tensor, pipeline, data in _degrees(workload, devices, layers, space):
-        groups = _on_degrees(tensor, pipeline, data, workload.sequence, space)
+    for degrees in _degrees(workload, devices, layers, space):
+        pipeline, data = degrees["pipeline"], degrees["data"]
+        groups = _on_degrees(degrees, workload.sequence, experts, space)
         for micro_batch in _micro_batches(workload.global_batch // data, space):
             count = workload.global_batch // (data * micro_batch)
             shapes = _schedules(pipeline, count, layers, space)
             if not shapes or groups.size == 0:
                 continue
-            repeated = np.repeat(np.array(shapes, dtype=np.int32), len(groups), axis=0)
-            tiled = np.tile(groups, (len(shapes), 1))
-            fixed = {"tensor": tensor, "pipeline": pipeline, "data": data, "micro_batch": micro_batch}
-            for name, value in fixed.items():
+            most = {split: max(_body_layers(pipeline, layers, lead, split)) for split in {shape[2] for shape in shapes}}
+            repeated, tiled = _paired(np.array(shapes, dtype=np.int32), groups, most)
+            for name, value in (degrees | {"micro_batch": micro_batch}).items():
                 parts[name].append(np.full(len(tiled), value, dtype=np.int32))
             for i, name in enumerate(_SHAPE_FIELDS):
                 parts[name].append(repeated[:, i])
@@ -120,22 +141,41 @@ def enumerate_plans(workload: Workload, devices: int, space: PlanSpace = PlanSpa
 
 
 _SHAPE_FIELDS = ("schedule", "interleave", "split", "overlap_pipeline")
-_GROUP_FIELDS = ("sequence_parallel", "zero_stage", "recompute", "overlap_data", "order")
+_GROUP_FIELDS = (
+    "sequence_parallel", "zero_stage", "recompute", "overlap_data", "order", "expert", "expert_tensor", "zero_group",
+    "reshard", "offload", "recompute_layers", "context_ring", "overlap_tensor",
+)  # fmt: skip
 
 
-def _degrees(workload: Workload, devices: int, layers: int, space: PlanSpace) -> Iterator[tuple[int, int, int]]:
-    """(tensor, pipeline, data) whose product is `devices`."""
+def _paired(shapes: np.ndarray, groups: np.ndarray, most: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Every shape with every row of `groups`; recomputing `most` layers of a stage or more is recomputing all (0)."""
+    repeated, tiled = np.repeat(shapes, len(groups), axis=0), np.tile(groups, (len(shapes), 1))
+    layers = tiled[:, _GROUP_FIELDS.index("recompute_layers")]
+    if not layers.any():
+        return repeated, tiled
+    held = np.array([most[split] for split in repeated[:, _SHAPE_FIELDS.index("split")].tolist()])
+    layers[layers >= held] = NEUTRAL["recompute_layers"]
+    _, first = np.unique(np.concatenate([repeated, tiled], axis=1), axis=0, return_index=True)
+    return repeated[np.sort(first)], tiled[np.sort(first)]
+
+
+def _degrees(workload: Workload, devices: int, layers: int, space: PlanSpace) -> Iterator[dict[str, int]]:
+    """Degrees whose product is `devices`."""
     sizes = workload.network.divisors().values()
     for tensor in divisors(devices):
         if any(size % tensor for size in sizes) or (space.tensor and tensor not in space.tensor):
             continue
         for pipeline in divisors(devices // tensor):
-            data = devices // tensor // pipeline
-            if pipeline > layers or workload.global_batch % data:
+            if pipeline > layers or (space.pipeline and pipeline not in space.pipeline):
                 continue
-            if (space.pipeline and pipeline not in space.pipeline) or (space.data and data not in space.data):
-                continue
-            yield tensor, pipeline, data
+            left = devices // tensor // pipeline
+            for context in divisors(left):
+                data = left // context
+                if (space.context and context not in space.context) or workload.sequence % context:
+                    continue
+                if workload.global_batch % data or (space.data and data not in space.data):
+                    continue
+                yield {"tensor": tensor, "pipeline": pipeline, "data": data, "context": context}
 
 
 def _micro_batches(samples: int, space: PlanSpace) -> list[int]:
@@ -146,20 +186,52 @@ def _effective(allowed: tuple[int, ...], name: str, has_effect: bool) -> tuple[i
     return allowed if has_effect else (NEUTRAL[name],)
 
 
-def _on_degrees(tensor: int, pipeline: int, data: int, sequence: int, space: PlanSpace) -> np.ndarray:
-    """Choices that depend on the degrees alone, (k, 5) in the order of `_GROUP_FIELDS`."""
+def _on_degrees(degrees: dict[str, int], sequence: int, experts: int, space: PlanSpace) -> np.ndarray:
+    """Choices that depend on the degrees alone, (k, fields) in the order of `_GROUP_FIELDS`."""
+    tensor, context = degrees["tensor"], degrees["context"]
+    ranks = degrees["data"] * context
     switches = _effective(space.sequence_parallel, "sequence_parallel", tensor > 1)
-    if sequence % tensor:
+    if sequence % (context * tensor):
         switches = tuple(value for value in switches if value == 0)
+    spread = [e for e in divisors(experts) if space.expert is None or e in space.expert] if experts > 1 else [1]
+    # whole experts may have copies among the tensor ranks
+    whole = tensor > 1 and experts > 1 and 0 in space.expert_tensor
     choices = (
         switches,
-        _effective(space.zero_stage, "zero_stage", data > 1),
+        _effective(space.zero_stage, "zero_stage", ranks > 1 or whole),
         space.recompute,
-        _effective(space.overlap_data, "overlap_data", data > 1),
-        _distinct_orders({"tensor": tensor, "pipeline": pipeline, "data": data}, space.order),
+        _effective(space.overlap_data, "overlap_data", ranks > 1 or whole),
+        _distinct_orders({"tensor": tensor, "pipeline": degrees["pipeline"], "data": ranks}, space.order),
+        spread,
+        _effective(space.expert_tensor, "expert_tensor", tensor > 1 and experts > 1),
+        _effective(space.zero_group, "zero_group", ranks > 1),
+        space.reshard,
+        space.offload,
+        space.recompute_layers,
+        _effective(space.context_ring, "context_ring", context > 1),
+        _effective(space.overlap_tensor, "overlap_tensor", tensor > 1),
     )
     grid = np.meshgrid(*(np.array(values, dtype=np.int32) for values in choices), indexing="ij")
-    return np.stack([axis.reshape(-1) for axis in grid], axis=-1)
+    return _canonical(np.stack([axis.reshape(-1) for axis in grid], axis=-1), ranks, tensor)
+
+
+def _canonical(groups: np.ndarray, ranks: int, tensor: int) -> np.ndarray:
+    """Rows that can be, each under one name: neutral values where a field changes nothing."""
+    column = {name: groups[:, i] for i, name in enumerate(_GROUP_FIELDS)}
+    holders, group = np.where(column["expert_tensor"] > 0, ranks, ranks * tensor), column["zero_group"]
+    # copies of an expert's weights, and those of one ZeRO group
+    copies = np.maximum(holders // column["expert"], 1)
+    alone = (copies == 1) & (ranks == 1)
+    column["zero_stage"][alone], column["overlap_data"][alone] = NEUTRAL["zero_stage"], NEUTRAL["overlap_data"]
+    column["zero_group"][(column["zero_stage"] == 0) | (column["zero_group"] >= ranks)] = NEUTRAL["zero_group"]
+    column["overlap_tensor"][column["sequence_parallel"] == 0] = NEUTRAL["overlap_tensor"]
+    column["reshard"][(column["zero_stage"] < 3) | (column["zero_group"] == 1)] = NEUTRAL["reshard"]
+    column["recompute_layers"][column["recompute"] == 0] = NEUTRAL["recompute_layers"]
+    shared = np.where(group > 0, np.minimum(group, copies), copies)
+    keeps = (holders % column["expert"] == 0) & (ranks % np.maximum(group, 1) == 0) & (copies % shared == 0)
+    groups = groups[keeps]
+    _, first = np.unique(groups, axis=0, return_index=True)
+    return groups[np.sort(first)]
 
 
 def _distinct_orders(degrees: dict[str, int], allowed: tuple[int, ...]) -> tuple[int, ...]:
@@ -182,12 +254,16 @@ def _schedules(pipeline: int, count: int, layers: int, space: PlanSpace) -> list
         splits = [NEUTRAL["split"]]
     for overlap in space.overlap_pipeline:
         if plain:
-            for schedule in _effective(space.schedule, "schedule", count > 1):
+            # one micro-batch has one order of passes, but weight gradients may still move
+            same = NEUTRAL["schedule"]
+            for schedule in dict.fromkeys(s if count > 1 or s == ZERO_BUBBLE else same for s in space.schedule):
                 found += [(schedule, 1, split, overlap) for split in splits]
-        if 1 in space.schedule and 0 in space.split and count % pipeline == 0 and layers % pipeline == 0:
-            for chunks in divisors(layers // pipeline):
+        # chunks of a balanced split differ from those of a uniform one even where the stages do not
+        for split in space.split if 1 in space.schedule and count % pipeline == 0 else ():
+            units = layers + 2 * split
+            for chunks in divisors(units // pipeline) if units % pipeline == 0 else ():
                 if chunks > 1 and (space.interleave is None or chunks in space.interleave):
-                    found.append((1, chunks, 0, overlap))
+                    found.append((1, chunks, split, overlap))
     return found
 
 
@@ -201,6 +277,12 @@ def stage_layers(pipeline: int, layers: int, split: int) -> tuple[int, ...]:
     counts[0] -= split
     counts[-1] -= split
     return tuple(counts)
+
+
+def _body_layers(pipeline: int, layers: int, lead: int, split: int) -> tuple[int, ...]:
+    """Layers of every stage without the leading ones, which are on the first."""
+    first, *others = stage_layers(pipeline, layers, split)
+    return (max(first - lead, 0), *others)
 
 
 def _balanced_differs(pipeline: int, layers: int) -> bool:

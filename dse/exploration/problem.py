@@ -16,7 +16,7 @@ import numpy as np
 from dse.evaluation.design import Design, take, unchecked
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.memory import memory
-from dse.evaluation.stages import blocks_by_place, stages
+from dse.evaluation.stages import blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
 from dse.exploration.sweep import Goals, Layouts, Piece, sweep
@@ -293,8 +293,9 @@ class NestedProblem(_Common):
         needed = np.empty(len(table))
         for start in range(0, len(table), chunk):
             plan = table.rows(start, start + chunk)
-            layout = stages(plan, workload, blocks["body"].count)
-            needed[start : start + chunk] = memory(plan, self.scene.training, blocks, layout).total
+            layout = stages(plan, workload, *layer_counts(blocks))
+            shared = sharing(plan, strides(plan))
+            needed[start : start + chunk] = memory(plan, self.scene.training, blocks, layout, shared).total
         return needed
 
     def evaluate(self, rows: Integers) -> list[Outcome]:

@@ -34,6 +34,11 @@ class Goals:
     objectives: tuple[Objective, ...]
     limits: tuple[tuple[str, str, float], ...] = ()
 
+    @property
+    def metrics(self) -> frozenset[str]:
+        """The metrics that are looked at."""
+        return frozenset((*(objective.name for objective in self.objectives), *(limit[0] for limit in self.limits)))
+
     def values(self, result: Result) -> np.ndarray:
         """Objectives of every design, natural sign (J, ...shape)."""
         return np.stack([np.broadcast_to(result.metrics[o.name], result.shape) for o in self.objectives])
@@ -139,7 +144,7 @@ def sweep(
         for start in range(piece.start, piece.stop, chunk):
             layout = layouts.of(plans, start, min(start + chunk, piece.stop), designs[0])
             for group, chosen in zip(groups, hardware, strict=True):
-                result = evaluate_rows(replace(chosen, plan=layout.plan), layout)
+                result = evaluate_rows(replace(chosen, plan=layout.plan), layout, goals.metrics)
                 _merge(best, group, _reduce(result, goals, signs, start), signs)
     return [_outcome(found, plans) for found in best]
 

@@ -16,6 +16,10 @@ __all__ = ["MODELS", "matmul_time", "systolic", "tensor_core", "vector_time"]
 MODELS: Mapping[str, ModuleType] = MappingProxyType({"systolic": systolic, "tensor_core": tensor_core})
 
 
-def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: str) -> Any:
-    """Time [s] of `groups` products (M x K)(K x N) on the matrix engine that the chip has, at its peak rate."""
-    return MODELS[chip.compute].matmul_time(chip, m, n, k, groups, precision=precision)
+def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: str, rate: Any = None) -> Any:
+    """Time [s] of `groups` products (M x K)(K x N) on the matrix engine that the chip has, at its peak rate.
+
+    rate   matrix rate relative to bf16, broadcastable; None: the chip's of `precision`
+    """
+    rate = chip.matmul_rate(precision) if rate is None else rate
+    return MODELS[chip.compute].matmul_time(chip, m, n, k, groups, precision=precision, rate=rate)

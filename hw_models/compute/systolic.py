@@ -72,7 +72,7 @@ def partial_sum_words(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any) -> An
     return (passes - 1.0) * m * n
 
 
-def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: str) -> Any:
+def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: str, rate: Any = None) -> Any:
     """Time [s] of `groups` products (M x K)(K x N) on all arrays of a chip at its peak rate.
 
     The F = groups f_r f_c folds are spread over the P arrays; two schedules are compared, the faster is taken:
@@ -82,10 +82,12 @@ def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: s
     partial sums of the same outputs; they exchange them in a reduce-scatter of R C words, C words a cycle an
     array, which takes R (1 - 1/s): a piece then costs min(T, R) + ceil(max(T - R, 0) / s) (`reduction_words`).
     By construction more arrays are never slower, and one array gives `array_cycles`.  A precision of rate x
-    does x times the products a cycle.  Shape: broadcast of chip and sizes; m, n, k, groups >= 1.
+    does x times the products a cycle; `rate`, if given, stands for it and broadcasts (products of several precisions).
+    Shape: broadcast of chip and sizes; m, n, k, groups >= 1.
     Ignores operand supply and the sustained efficiency.
     """
-    return _plan(chip, m, n, k, groups)[0] / (chip.clock * chip.matmul_rate(precision))
+    rate = chip.matmul_rate(precision) if rate is None else rate
+    return _plan(chip, m, n, k, groups)[0] / (chip.clock * rate)
 
 
 def reduction_words(chip: Chip, m: Any, n: Any, k: Any, groups: Any) -> Any:

@@ -1,6 +1,6 @@
 """Time of a matrix product on a processor whose cores each work on one output tile at a time (a GPU).
 
-Not here: device memory (memory/tiling.py), launch and sustained efficiency (the caller).
+Not here: operands from device memory (memory/tiling.py), launch and sustained efficiency (the caller).
 Theory: docs/models/tensor_core.md.
 """
 
@@ -35,14 +35,16 @@ def matmul_time(
     groups: Any,
     *,
     precision: str,
+    rate: Any = None,
     kernels: tuple[tuple[int, int, int], ...] = KERNELS,
     step: float = 16.0,
     feed: float = 64.0,
     latency: float = 1000.0,
+    exposed: float = 0.5,
 ) -> Any:
     """Time [s] of `groups` products (M x K)(K x N) in waves of output tiles at the peak rate; the best tile wins.
 
-    t = min over (tm, tn, s) of  waves (ceil(K / (s step)) cycles_step + epilogue + latency) / clock
+    t = min over (tm, tn, s) of  waves (ceil(K / (s step)) cycles_step + epilogue + latency) / clock + exposed stores
     waves       = ceil(ceil(M / tm) ceil(N / tn) groups s / cores)
     cycles_step = max(tm tn step / (MACs a cycle of a core), (tm + tn) step 2 B / feed) / rate
     epilogue    = tm tn 2 B / feed;  with s > 1 partial sums are written and read in fp32: tm tn 8 B / feed
@@ -51,21 +53,30 @@ def matmul_time(
                 gives 5120 B a cycle to 108 cores, 47 each                     [NVIDIA A100 white paper 2020]
     latency     cycles a tile waits for its first operands and a free core.  Assumption, 500 to 2000: two round
                 trips to device memory of about 500 cycles         [Abdelkhalik et al. 2022, arXiv 2208.11174]
+    exposed     share of the time in which outputs (2 B) are written to device memory that no other tile hides:
+                the cores of a wave end their tiles together.  Assumption 0.5, 0 (several tiles a core, as for the
+                small tiles of the A100) to 1 (one tile a core at a time, as DeepGEMM on Hopper)
     kernels     (tm, tn, s) to choose from; s pieces of K
+    rate        matrix rate relative to bf16, broadcastable; None: the chip's of `precision`
     Shape: broadcast of chip and sizes; m, n, k, groups >= 1.  More cores are never slower.
-    Ignores clock drops under load (sustained efficiency), and order of tiles in the cache.
+    Ignores clock drops under load (sustained efficiency), order of tiles in the cache, and slower kernels for sizes
+    that are no multiple of 8 elements (frameworks pad).
     """
     cores = np.maximum(np.floor(chip.cores), 1.0)
     macs = chip.arrays_per_core * chip.array_rows * chip.array_columns
-    rate = chip.matmul_rate(precision)
+    rate = chip.matmul_rate(precision) if rate is None else rate
     tile_rows = {size: np.ceil(np.asarray(m) / size) * groups for size in {kernel[0] for kernel in kernels}}
     tile_columns = {size: np.ceil(np.asarray(n) / size) for size in {kernel[1] for kernel in kernels}}
     steps = {pieces: np.ceil(np.asarray(k) / (step * pieces)) for pieces in {kernel[2] for kernel in kernels}}
+    if np.ndim(rate) or rate != 1.0:
+        # Rates divide the three counts of steps, not the nine kernels.
+        steps = {pieces: count / rate for pieces, count in steps.items()}
     best: Any = np.inf
     for height, width, pieces in kernels:
         # One instruction step of the tile, in cycles, and what a tile costs beside its steps.
-        cycles = np.maximum(height * width * step / macs, (height + width) * step * 2.0 / feed) / rate
+        cycles = np.maximum(height * width * step / macs, (height + width) * step * 2.0 / feed)
         once = height * width * (2.0 if pieces == 1 else 8.0) / feed + latency
+        # One expression each: NumPy then reuses the temporary arrays.
         waves = np.ceil(tile_rows[height] * tile_columns[width] * pieces / cores)
         best = np.minimum(best, waves * (steps[pieces] * cycles + once))
-    return best / chip.clock
+    return best / chip.clock + np.asarray(m) * n * groups * (2.0 * exposed) / chip.hbm_bandwidth

@@ -1,8 +1,13 @@
-"""Time of element-wise work on the vector lanes of a chip. Theory: docs/models/vector.md."""
+"""Time of element-wise and row-wise work: vector lanes, and lanes beside a memory stream.
+
+Theory: docs/models/vector.md.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from hw_models.chip import Chip
 
@@ -14,3 +19,16 @@ def vector_time(chip: Chip, operations: Any) -> Any:
     operation count must weigh.
     """
     return operations / (chip.vector_lanes * chip.clock)
+
+
+def stream_time(chip: Chip, moved: Any, operations: Any, *, memory_efficiency: Any = 1.0, hidden: float = 1.0) -> Any:
+    """Time [s] of one kernel that streams `moved` bytes through HBM and does `operations` vector operations.
+
+    t = max(a, b) + (1 - hidden) min(a, b),   a = moved / (bandwidth memory_efficiency),   b = `vector_time`
+    hidden   1 for element-wise kernels, whose threads are independent; less for rows that are
+             reduced before they are written: eager softmax on an A100 fits 0.25, range 0 to 1
+    Shape: broadcast.  Launch is the caller's.  Small tensors have no slower stream of their own: measured times of
+    0 to 8 MB are flat (the launch) within a few percent, so that bytes in flight need no term.
+    """
+    memory, lanes = moved / (chip.hbm_bandwidth * memory_efficiency), vector_time(chip, operations)
+    return np.maximum(memory, lanes) + (1.0 - hidden) * np.minimum(memory, lanes)

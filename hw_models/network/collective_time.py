@@ -23,6 +23,7 @@ KINDS = (*PASSES, "all_to_all", "point_to_point")
 #: Number of the only algorithm of all-to-all and point to point: send directly.
 DIRECT = -1
 RING = ALGORITHMS.index("ring")
+IN_NETWORK = ALGORITHMS.index("in_network")
 
 
 class CollectiveCost(NamedTuple):
@@ -41,11 +42,13 @@ class CollectiveCost(NamedTuple):
 class Level(NamedTuple):
     """One tier seen by a group: `ranks` members of it, each standing for `inside` members further in.
 
+    rails  of those members, how many one collective sends through at once
     share  part of the hops of a ring over the whole group that are hops of this tier
     """
 
     ranks: Any
     inside: Any
+    rails: Any
     share: Any
     latency: Any
     wires: Wiring
@@ -59,14 +62,19 @@ def collective_time(
     kind     one of KINDS.  point_to_point goes to the next member and takes as long as the slowest such hop.
     message  S [B]: the full tensor (all-to-all: what one rank holds; point to point: what is sent)
 
-    ring              one pass over all ranks, paced by the slowest tier crossed.  The n_0 members of a unit are
-                      parallel rails (one ring through each), so tier i offers n_0 ... n_{i-1} times one device.
+    ring              one pass over all ranks, paced by the slowest tier crossed.  The n_0 members of a unit, at
+                      most `stack.rails` of them, are parallel rails (one ring through each), so tier i offers
+                      n_0 ... n_{i-1} times one device.
                       Latency: a shard meets the hops of each tier in their share.
-    tree              two pipelined trees, all-reduce only; same rails, latency tier by tier.
+    tree              two pipelined trees over the units of the innermost tier, a chain inside each, as NCCL builds
+                      them; all-reduce only; same rails, latency tier by tier.
     halving_doubling  partners inside first, then across; powers of two on links that are not shared.
     hierarchical      ring reduce-scatter tier by tier, stages not overlapped.
+    in_network        the switch adds up: all-reduce of a group inside one unit of a reducing switch.
     The cheapest that exists in `stack` and can run is taken, ties to the first of ALGORITHMS; where none can run,
-    the ring.  A group of 1 or 0 bytes costs exactly 0; a chip without links takes beyond 1e200 s.
+    the ring.  Beside it a collective costs one `collective_launch`, and a step the latency of its tier times
+    `collectives.protocol_share` of the message (of an all-to-all: of what one peer gets).
+    A group of 1 or 0 bytes costs exactly 0; a chip without links takes beyond 1e200 s.
     Shapes: all fields, size, stride and message broadcast, e.g. (H, 1) with (S,) to (H, S).
     """
     if kind not in KINDS:
@@ -74,11 +82,20 @@ def collective_time(
     size, stride, message = np.asarray(size), np.asarray(stride), np.asarray(message)
     with np.errstate(over="ignore"):  # a chip without links
         levels = group_levels(cluster, chip, stack, size=size, stride=stride)
-        if kind == "all_to_all":
-            return _all_to_all(levels, size, message)
         if kind == "point_to_point":
-            return _point_to_point(levels, size, message)
-        return _reduction(levels, stack.algorithms, kind, size=size, message=message)
+            cost = _point_to_point(levels, size, message, protocol=_protocol_share(stack, message))
+        elif kind == "all_to_all":
+            cost = _all_to_all(levels, size, message, protocol=_protocol_share(stack, message / size))
+        else:
+            switch = None
+            if kind == "all_reduce" and "in_network" in stack.algorithms:
+                switch = _switch_bandwidth(cluster.tiers[0], chip, stack)
+            protocol = _protocol_share(stack, message)
+            cost = _reduction(
+                levels, stack.algorithms, kind, size=size, message=message, protocol=protocol, switch=switch
+            )
+        starts = stack.collective_launch * ((message > 0) & (size > 1))
+        return cost._replace(time=cost.time + starts)
 
 
 def group_levels(cluster: Cluster, chip: Chip, stack: Stack, *, size: Any, stride: Any) -> list[Level]:
@@ -98,37 +115,67 @@ def group_levels(cluster: Cluster, chip: Chip, stack: Stack, *, size: Any, strid
         )
         reach = inside * members
         beyond = np.asarray(0.0) if is_last else (reach < size) / reach
-        levels.append(Level(members, inside, crossing - beyond, tier.latency, wires))
+        rails = np.minimum(inside, stack.rails)
+        levels.append(Level(members, inside, rails, crossing - beyond, tier.latency, wires))
         crossing, inside, unit = beyond, reach, np.asarray(tier.size)
     return levels
 
 
 def _bandwidth(tier: Tier, chip: Chip, stack: Stack) -> Any:
     """Sustained bandwidth of one device into a tier, per direction [B/s]; 0 becomes the smallest positive number."""
+    own = stack.link_efficiency * chip.scale_up_bandwidth
+    network = stack.network_efficiency * tier.bandwidth
+    return np.maximum(np.where(np.greater(tier.bandwidth, 0), network, own), np.finfo(np.float64).tiny)
+
+
+def _switch_bandwidth(tier: Tier, chip: Chip, stack: Stack) -> Any:
+    """Sustained bandwidth of one device into a switch that reduces, per direction [B/s]; None for other tiers."""
+    if tier.topology != "reducing_switch":
+        return None
     peak = np.where(np.greater(tier.bandwidth, 0), tier.bandwidth, chip.scale_up_bandwidth)
-    return np.maximum(stack.network_efficiency * peak, np.finfo(np.float64).tiny)
+    return np.maximum(stack.switch_efficiency * peak, np.finfo(np.float64).tiny)
+
+
+def _protocol_share(stack: Stack, message: Any) -> Any:
+    """Share of its tier's latency that a step of such a message pays; a plain 1 where all messages are alike."""
+    small = stack.low_latency_message
+    if np.ndim(small) == 0 and small == 0:  # the same bits, seven operations less
+        return 1.0
+    return collectives.protocol_share(message, small)
 
 
 def _reduction(
-    levels: list[Level], algorithms: tuple[str, ...], kind: str, *, size: Any, message: Any
+    levels: list[Level], algorithms: tuple[str, ...], kind: str, *, size: Any, message: Any, protocol: Any, switch: Any
 ) -> CollectiveCost:
-    """All-reduce, reduce-scatter or all-gather by the cheapest algorithm."""
+    """All-reduce, reduce-scatter or all-gather by the cheapest algorithm.
+
+    protocol  share of its latency that a step pays
+    switch    bandwidth into an innermost switch that reduces, None without one
+    """
     passes, rails, staged = PASSES[kind], _rails(levels), _staged_bytes(levels, message)
     flat = collectives.scattered(size, message)
-    ring = passes * (_ring_delay(levels, size) + flat / rails)
+    ring = passes * (protocol * _ring_delay(levels, size) + flat / rails)
     times = {"ring": ring} if "ring" in algorithms else {}
-    if "tree" in algorithms or "halving_doubling" in algorithms:
-        tree, halving = _logarithmic_delays(levels)
-        if "tree" in algorithms and kind == "all_reduce":
-            times["tree"] = 2.0 * (tree + message / rails)
-        if "halving_doubling" in algorithms:
-            times["halving_doubling"] = passes * (halving + _staged_time(levels, staged))
+    if "tree" in algorithms and kind == "all_reduce":
+        times["tree"] = 2.0 * (protocol * _tree_delay(levels) + message / rails)
+    if "halving_doubling" in algorithms:
+        times["halving_doubling"] = passes * (protocol * _halving_delay(levels) + _staged_time(levels, staged))
     if "hierarchical" in algorithms and (len(levels) > 1 or "ring" not in times):  # on one tier it is the ring
-        times["hierarchical"] = passes * (_hierarchical_delay(levels) + _staged_time(levels, staged))
+        times["hierarchical"] = passes * (protocol * _hierarchical_delay(levels) + _staged_time(levels, staged))
+    if switch is not None:
+        times["in_network"] = _in_network(levels[0], size, message, protocol=protocol, switch=switch)
     best, chosen = _cheapest(times, ring)
     is_ring = chosen == RING
     sent = [passes * np.where(is_ring, flat * level.share, part) for level, part in zip(levels, staged, strict=True)]
+    if switch is not None:
+        sent[0] = np.where(chosen == IN_NETWORK, message * ((size + 1) / size), sent[0])
     return CollectiveCost(best * (message > 0), chosen, tuple(sent))
+
+
+def _in_network(inner: Level, size: Any, message: Any, *, protocol: Any, switch: Any) -> Any:
+    """All-reduce by the innermost switch; infinite for a group of one, or of several units [s]."""
+    time = collectives.switch_all_reduce(size, message, switch, latency=protocol * inner.latency)
+    return np.where((inner.ranks == size) & (size > 1), time, np.inf)
 
 
 def _cheapest(times: dict[str, Any], ring: Any) -> tuple[Any, Any]:
@@ -146,7 +193,7 @@ def _rails(levels: list[Level]) -> Any:
     """Bandwidth of a rank in rings or trees over the whole group: the slowest tier crossed, all its rails in use."""
     slowest: Any = np.asarray(np.inf)
     for level in levels:
-        slowest = np.minimum(slowest, np.where(level.ranks > 1, level.inside * level.wires.ring, np.inf))
+        slowest = np.minimum(slowest, np.where(level.ranks > 1, level.rails * level.wires.ring, np.inf))
     return slowest
 
 
@@ -162,7 +209,7 @@ def _staged_time(levels: list[Level], sent: list[Any]) -> Any:
     """Time of the bytes of a staged reduce-scatter, one tier after the other [s]."""
     total: Any = sent[0] / levels[0].wires.ring
     for level, part in zip(levels[1:], sent[1:], strict=True):
-        total = total + part / level.wires.ring
+        total = total + part * (level.inside / level.rails) / level.wires.ring
     return total
 
 
@@ -185,41 +232,52 @@ def _hierarchical_delay(levels: list[Level]) -> Any:
     return delay
 
 
-def _logarithmic_delays(levels: list[Level]) -> tuple[Any, Any]:
-    """Latency from the leaves of a tree to its root, and of recursive halving, inside first and then across [s].
+def _tree_delay(levels: list[Level]) -> Any:
+    """Latency from the leaves of a tree to its root [s]; infinite where distant partners share wires.
 
-    ceil(log2 n_i) messages a tier.  Infinite where distant partners share wires; halving also where some n_i is no
-    power of two.
+    A chain of n_0 - 1 messages inside the innermost of several tiers, ceil(log2 n_i) messages in each other tier.
     """
-    tree: Any = 0.0
-    halves: Any = True
+    delay: Any = 0.0
+    for number, level in enumerate(levels):
+        is_chain = number == 0 and len(levels) > 1
+        depth = level.ranks - 1 if is_chain else collectives.ceil_log2(level.ranks)
+        passed = depth * level.latency
+        delay = delay + (np.where(level.ranks > 1, np.inf, passed) if level.wires.shared else passed)
+    return delay
+
+
+def _halving_delay(levels: list[Level]) -> Any:
+    """Latency of recursive halving, inside first and then across: log2(n_i) messages a tier [s].
+
+    Infinite where some n_i is no power of two, or distant partners share wires.
+    """
+    delay: Any = 0.0
     for level in levels:
         mantissa, exponent = np.frexp(level.ranks)  # as in `ceil_log2`, read once for both
-        is_power = mantissa == 0.5
-        tree = tree + (exponent - is_power) * level.latency
-        halves = is_power & halves
-        if level.wires.shared:
-            tree = np.where(level.ranks > 1, np.inf, tree)
-    return tree, np.where(halves, tree, np.inf)
+        runs = level.ranks == 1 if level.wires.shared else mantissa == 0.5
+        delay = delay + np.where(runs, (exponent - 1) * level.latency, np.inf)
+    return delay
 
 
-def _all_to_all(levels: list[Level], size: Any, message: Any) -> CollectiveCost:
+def _all_to_all(levels: list[Level], size: Any, message: Any, *, protocol: Any) -> CollectiveCost:
     """S/n to every other rank over the innermost tier both are in; tiers one after the other."""
     time: Any = 0.0
     sent = []
     for level in levels:
         peers = (level.ranks - 1) * level.inside
         part = message * (peers / size)
-        time = time + collectives.transfer_time(peers * level.latency, part, level.wires.direct)
+        time = time + collectives.transfer_time(peers * level.latency * protocol, part, level.wires.direct)
         sent.append(part)
     return CollectiveCost(time, np.full(np.shape(time), DIRECT), tuple(sent))
 
 
-def _point_to_point(levels: list[Level], size: Any, message: Any) -> CollectiveCost:
+def _point_to_point(levels: list[Level], size: Any, message: Any, *, protocol: Any) -> CollectiveCost:
     """S to the next member; the time is that of the slowest hop of the group, the bytes are the mean hop's."""
     time: Any = 0.0
     for level in levels:
         sent = message * (level.ranks > 1)
-        time = np.maximum(time, collectives.point_to_point(sent, level.wires.neighbour, latency=level.latency))
+        time = np.maximum(
+            time, collectives.point_to_point(sent, level.wires.neighbour, latency=protocol * level.latency)
+        )
     sent = message * (size > 1)
     return CollectiveCost(time, np.full(np.shape(time), DIRECT), tuple(sent * level.share for level in levels))

@@ -6,6 +6,7 @@ Operations in MPICH", IJHPCA 19(1), 2005; Patarasuk and Yuan, "Bandwidth optimal
 
 Symbols, the same everywhere: n `ranks`, S `message` [B], the FULL tensor (for all-to-all: what one rank holds),
 B `bandwidth` of one rank [B/s] per direction, a `latency` of one message [s].  Times [s] broadcast their arguments.
+A latency may be one for large shards times `protocol_share`.
 One rank or no bytes cost exactly 0.  Ignored: reduction arithmetic (it hides behind the transfer), congestion.
 """
 
@@ -15,6 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+#: Smallest positive number: keeps a quotient defined where nothing is sent.
+_TINY = np.finfo(np.float64).tiny
 
 
 def ceil_log2(ranks: Any) -> Any:
@@ -36,6 +40,33 @@ def transfer_time(delay: Any, sent: Any, bandwidth: Any) -> Any:
 def scattered(ranks: Any, message: Any) -> Any:
     """Bytes one rank sends to reduce-scatter or all-gather a tensor: (n-1)/n S [B]; no algorithm sends fewer."""
     return message * ((ranks - 1) / ranks)
+
+
+def protocol_share(message: Any, low_latency_message: Any, *, least: float = 0.18) -> Any:
+    """Small messages carry flags with the data and skip the handshake of large ones: share of its latency.
+
+    r = sqrt((S + l^2 S0) / (S + S0))
+    S0 `low_latency_message` [B], l `least`: share that is left for the smallest.  Between the two the library runs
+    ever more channels, and each costs a start: the best number of channels grows with sqrt(S), and so does the time.
+    S0 = 0 gives 1: one protocol for all.
+    l = 0.6/3.4 on NVLink and 2.7/14 on a network: latency of a ring step, LL over Simple protocol, in NCCL
+    src/graph/tuning.cc.
+    Ignores jumps between protocols and between channel counts.
+    """
+    return np.sqrt((message + least * least * low_latency_message) / np.maximum(message + low_latency_message, _TINY))
+
+
+def switch_all_reduce(ranks: Any, message: Any, bandwidth: Any, *, latency: Any, messages: float = 7.4) -> Any:
+    """Each rank pulls the sum of its shard through the switch and multicasts it: t = m a + (n+1)/n S/B  [s].
+
+    A link carries S to the switch for the shards of all ranks, and S/n for its own sum; as much comes back.
+    m `messages` of a ring this takes, whatever n: 25 us over 3.4 us, base latencies of NVLS and of a ring step,
+    NCCL src/graph/tuning.cc.  One rank costs 0.  No bus bandwidth 2 (n-1)/n S/t passes 2 (n-1)/(n+1) B, so a ring
+    on the same links is as fast up to three ranks.
+    On eight H200 (n+1)/n S/t is 304 to 311 GB/s for 5 to 8 ranks and 8 GiB: the law holds in n.
+    """
+    sent = np.where(np.greater(ranks, 1), message * ((ranks + 1) / ranks), 0.0)
+    return transfer_time(messages * latency, sent, bandwidth)
 
 
 def ring_reduce_scatter(ranks: Any, message: Any, bandwidth: Any, *, latency: Any, steps: Any = None) -> Any:

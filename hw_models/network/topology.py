@@ -38,14 +38,17 @@ def wiring(topology: str, bandwidth: Any, members: Any, *, spacing: Any, units: 
 
     bandwidth  of one device into the tier, per direction [B/s]
 
-    switch    every device sends at full bandwidth to anyone.
+    switch    every device sends at full bandwidth to anyone; a reducing_switch also adds up what it forwards.
     fat_tree  a switch whose upper levels carry 1/oversubscription; all traffic is assumed to go that far.
     full      a device's links are divided evenly over its units - 1 peers, so n members use (n-1)/(units-1)
               of them.  Rings get as much: n members have n-1 edge-disjoint directed rings (Tillson 1980; all n
               but 4 and 6, where this is slightly generous).  A single neighbour gets one peer's links.
               Nothing is routed through third devices.
     ring, torus2d, torus3d  see `_torus`.
+    cube_mesh  see `_cube_mesh`.
     """
+    if topology == "cube_mesh":
+        return _cube_mesh(bandwidth, members, spacing)
     if topology in DIMENSIONS:
         return _torus(bandwidth, members, spacing, units=units, dimensions=DIMENSIONS[topology])
     if topology == "full":
@@ -55,6 +58,26 @@ def wiring(topology: str, bandwidth: Any, members: Any, *, spacing: Any, units: 
     if topology == "fat_tree":
         bandwidth = bandwidth / oversubscription
     return Wiring(bandwidth, bandwidth, bandwidth, members - 1, False)
+
+
+def _cube_mesh(bandwidth: Any, members: Any, spacing: Any) -> Wiring:
+    """Eight devices of six links each in a hybrid cube mesh use the links that form rings among the members.
+
+    Two quads {0..3} and {4..7}; inside a quad each device has one, one and two links to the others, and two to its
+    twin in the other quad.  Links a device sends on in disjoint rings, of 6: all eight members 6 (three rings, both
+    ways), a quad 4 (two rings), other groups of more than two 2 (one ring), twins 2, any other pair 1.
+    direct     quads and smaller: one link a peer; all eight: the four pairs of twins carry half of everything (7/12)
+    neighbour  the links of the weakest pair
+    Nothing is routed through third devices.  Distant partners share links, so trees are not offered.
+    Source: NVIDIA DGX-1 with Tesla V100 system architecture, white paper WP-08437, 2017.
+    """
+    link = bandwidth / 6.0
+    pair = np.where(spacing >= 4, 2.0, 1.0)
+    links = np.where(members > 2, 2.0, pair)
+    links = np.where((members == 4) & (spacing == 1), 4.0, links)
+    links = np.where(members >= 8, 6.0, links)
+    direct = np.minimum(links, np.where(members >= 8, 3.5, np.maximum(members - 1, 1) * pair))
+    return Wiring(link * links, link * direct, link * pair, members - 1, True)
 
 
 def _torus(bandwidth: Any, members: Any, spacing: Any, *, units: Any, dimensions: int) -> Wiring:

@@ -1,0 +1,199 @@
+"""One micro-batch through a block: device kernels, exchanges, and the host that issues both.
+
+Stages run `forward`, then `backward` and what recomputation repeats before it. Theory: docs/models/step.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.evaluation.design import Rows
+from dse.evaluation.layout import Layout
+from dse.evaluation.price import EVERY_SECOND, REPEATED, Priced
+from dse.evaluation.traffic import Call, Traffic
+from workloads.plan import FULL, PER_OPERATOR, SELECTIVE
+
+#: What a pass is spent on; they add up to its seconds.
+SPENT = ("device", "tensor", "context", "expert", "data", "host")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Seconds of one pass of one block: device kernels, exposed exchanges by axis, and waiting for the host."""
+
+    device: Any
+    tensor: Any = 0.0
+    context: Any = 0.0
+    expert: Any = 0.0
+    data: Any = 0.0
+    host: Any = 0.0
+
+    @property
+    def seconds(self) -> Any:
+        """All of it."""
+        return self.device + self.tensor + self.context + self.expert + self.data + self.host
+
+
+@dataclass(frozen=True)
+class BlockPasses:
+    """Passes of one block (again: what is repeated before the backward pass) and dynamic joules by kind.
+
+    weights   seconds of the backward pass that are weight gradients, 0 where no schedule moves them
+    """
+
+    forward: Pass
+    backward: Pass
+    again: Pass
+    weights: Any
+    compute_energy: Any
+    again_energy: Any
+    exchange_energy: Any
+    again_exchange_energy: Any
+
+
+def exposed(communication: Any, window: Any, hides: Any) -> Any:
+    """Seconds of communication that computation does not hide: c - hides min(c, window)."""
+    return communication - hides * np.minimum(communication, window)
+
+
+def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str) -> BlockPasses:
+    """Passes of the block at a place, (S,) or (H, S).
+
+    A pass takes the longer of two streams: its kernels with the exchanges between them, and the host, which needs
+    `host_time_per_operator` for each operator (twice backward) and `host_time_per_exchange` for every other rank
+    that an exchange waits for.  Exchanges over the expert axis block, those over the tensor axis too unless the plan
+    overlaps them; a ring over the context axis hides behind the attention core, and ZeRO's gathers and reductions
+    behind the pass.
+    """
+    block, at = layout.blocks[place], layout.at_pass
+    spread = layout.operators.spread
+    ends = {"first": (1.0, 0.0), "last": (0.0, 1.0)}.get(place, (1.0, 1.0))
+    number = float(block.reductions)
+    forward, backward = spread(priced.forward[place]), spread(priced.backward[place])
+    repeated, repeated_energy, operators = _repeated(layout, priced, place)
+    full = np.where(at["recompute"] == FULL, 1.0, 0.0)
+    # per operator, scattered results are kept and the gathers of sequence parallelism repeated: half an exchange
+    regathered = 0.5 * ((at["recompute"] == PER_OPERATOR) & (at["sequence_parallel"] > 0))
+    exchange, tokens = traffic.exchange.time, 2.0 * float(block.routed > 0) * traffic.tokens.time
+    hides = rows.stack.overlap_efficiency * at["overlap_tensor"]
+    across = [exposed(number * exchange, window, hides) for window in (forward, backward, repeated)]
+    keys = _keys(rows, layout, priced, traffic, place)
+    data = _data(rows, layout, traffic, place, forward, backward + repeated)
+
+    host = rows.stack.host_time_per_operator
+    waits = number * rows.stack.host_time_per_exchange * (at["tensor"] - 1.0)
+    first = _paced(
+        Pass(forward, ends[0] * across[0], keys[0], tokens, data[0]),
+        host * block.kernels + ends[0] * waits,
+    )
+    late = Pass(backward, ends[1] * across[1], keys[1], tokens, data[1])
+    issue = 2.0 * host * block.kernels + ends[1] * waits
+    second = _paced(late, issue)
+    again = Pass(repeated, (full + regathered) * across[2], full * keys[0], full * tokens)
+    if place in REPEATED:
+        together = paced(late.seconds + again.seconds, issue + host * operators + full * waits)
+        # what the host still holds up once the backward pass has waited for it
+        again = Pass(again.device, again.tensor, again.context, again.expert, 0.0,
+                     together - second.seconds - again.seconds)  # fmt: skip
+    sent = traffic.exchange.energy
+    routed = 2.0 * float(block.routed > 0) * traffic.tokens.energy
+    split = _data_energy(layout, traffic, place)
+    return BlockPasses(
+        first,
+        second,
+        again,
+        spread(priced.weights[place]) if priced.weights else 0.0,
+        spread(priced.forward_energy[place] + priced.backward_energy[place]),
+        repeated_energy,
+        (ends[0] + ends[1]) * number * sent + 2.0 * routed + 3.0 * float(block.context_exchange > 0)
+        * traffic.keys.energy + split,
+        (full + regathered) * number * sent + full * (routed + float(block.context_exchange > 0) * traffic.keys.energy),
+    )
+
+
+def paced(busy: Any, issue: Any) -> Any:
+    """Seconds of a pass whose kernels take `busy` and whose host takes `issue`: (busy^4 + issue^4)^(1/4).
+
+    The slower stream paces the pass where it is much slower.  Where both are about as slow, long kernels wait for
+    none and short ones for the host in turn, and neither stream runs ahead all the time: up to a fifth more than
+    the slower alone.                                      [form: between max(sums) and sum(max) of the kernels]
+    """
+    device, host = busy * busy, issue * issue
+    return np.sqrt(np.sqrt(device * device + host * host))
+
+
+def _paced(work: Pass, issue: Any) -> Pass:
+    """A pass with the time it waits for the host."""
+    busy = work.seconds
+    host = paced(busy, issue) - busy
+    return Pass(work.device, work.tensor, work.context, work.expert, work.data, np.maximum(host, 0.0))
+
+
+def _repeated(layout: Layout, priced: Priced, place: str) -> tuple[Any, Any, Any]:
+    """Seconds and joules of what each plan repeats of a layer, and operators issued for it."""
+    if place not in REPEATED:
+        return 0.0, 0.0, 0.0
+    kind = layout.at_pass["recompute"]
+    spread, launches = layout.operators.spread, layout.work.launches
+    counts = {
+        SELECTIVE: launches[place, "core"],
+        FULL: float(layout.blocks[place].kernels),
+        PER_OPERATOR: launches[place, "vectors"] + EVERY_SECOND * launches[place, "products"],
+    }
+    seconds: Any = np.zeros(1)
+    joules: Any = np.zeros(1)
+    operators: Any = np.zeros(1)
+    for one in priced.again[place]:
+        chosen = kind == one
+        seconds = np.where(chosen, spread(priced.again[place][one]), seconds)
+        joules = np.where(chosen, spread(priced.again_energy[place][one]), joules)
+        operators = np.where(chosen, counts[one], operators)
+    return seconds, joules, operators
+
+
+def _keys(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str) -> tuple[Any, Any]:
+    """Exposed exchange of keys and values: forward once; backward again, and their gradients back."""
+    if layout.messages.keys is None or not layout.blocks[place].context_exchange:
+        return 0.0, 0.0
+    core = layout.operators.spread(priced.core[place])
+    hides = rows.stack.overlap_efficiency * layout.at_pass["context_ring"]
+    once = traffic.keys.time
+    # the backward pass of attention is at least twice its forward pass
+    return exposed(once, core, hides), exposed(2.0 * once, 2.0 * core, hides)
+
+
+def _data(
+    rows: Rows, layout: Layout, traffic: Traffic, place: str, forward: Any, backward: Any
+) -> tuple[Any, Any]:
+    """Exposed gathers and reductions of ZeRO-2 and 3 in a pass.
+
+    Embedding and head are fetched before anything computes and reduced after everything has: nothing hides them.
+    """
+    if layout.messages.layer is None or place == "last":
+        return 0.0, 0.0
+    if place == "first":
+        return traffic.fetch_ends.time, traffic.reduce_ends.time
+    at = layout.at_pass
+    hides = rows.stack.overlap_efficiency * at["overlap_data"]
+    fetch, reduce = _of_layer(traffic, place)
+    late = at["reshard"] * fetch.time + reduce.time
+    return exposed(fetch.time, forward, hides), exposed(late, backward, hides)
+
+
+def _of_layer(traffic: Traffic, place: str) -> tuple[Call, Call]:
+    """Gather of a layer's weights, and reduction of its gradients."""
+    return (traffic.fetch_lead, traffic.reduce_lead) if place == "lead" else (traffic.fetch, traffic.reduce)
+
+
+def _data_energy(layout: Layout, traffic: Traffic, place: str) -> Any:
+    if layout.messages.layer is None or place == "last":
+        return 0.0
+    if place == "first":
+        return traffic.fetch_ends.energy + traffic.reduce_ends.energy
+    fetch, reduce = _of_layer(traffic, place)
+    return (1.0 + layout.at_pass["reshard"]) * fetch.energy + reduce.energy
+
+
