@@ -20,10 +20,20 @@ import numpy as np
 
 from dse.atomic import write_atomic
 from dse.calibration_fit import Fitted, Key, Observed, fit, priors
+from dse.calibration_parts import (
+    PartError,
+    Point,
+    fit_parts,
+    is_of_parts,
+    is_table_of,
+    part_errors,
+    part_rows,
+    read_parts,
+)
 from dse.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.measured_runs import Case
 from dse.uncertainty import PAIR, RESIDUAL, residual_row
-from dse.validation import predicted_cases, read_cases, with_constants
+from dse.validation import predicted_cases, read_cases, read_files, with_constants
 from hw_models.stack import DEVICE_FIELDS, Stack
 from hw_models.stacks import Constants, names, shipped
 
@@ -61,10 +71,11 @@ class Error:
 class Calibration:
     """What a calibration found.
 
-    fitted     constants that rows identify: they are written
+    fitted     constants that rows identify, of kernels and collectives first: they are written
     prior      constants that rows say less about than their priors: they stay as they are
     constants  the rows of a constants file
     errors     by pair and split, before (constants as stated or given) and after
+    parts      the same of kernels, attention and collectives, by device and split
     n_rows, n_situations, skipped    rows fitted, how many different situations they hold, rows that could not be
     """
 
@@ -72,6 +83,7 @@ class Calibration:
     prior: tuple[Fitted, ...]
     constants: Constants
     errors: tuple[Error, ...]
+    parts: tuple[PartError, ...]
     n_rows: int
     n_situations: int
     skipped: Mapping[str, int]
@@ -82,6 +94,7 @@ class Calibration:
             "constants": [dict(row) for row in self.constants.rows],
             "not_identified": [dict(zip(("scope", "name", "field"), item.key, strict=True)) for item in self.prior],
             "errors": [asdict(error) for error in self.errors],
+            "parts": [asdict(error) for error in self.parts],
             "n_rows": self.n_rows, "n_situations": self.n_situations, "skipped": dict(self.skipped),
         }  # fmt: skip
 
@@ -105,12 +118,17 @@ class LeftOut:
 
 
 def calibrate(
-    cases: Sequence[Case] | str | Path | None, *, device: str = "", stack_name: str = "", say: Say = lambda text: None,
+    cases: Sequence[Case] | str | Path | None, *, device: str = "", stack_name: str = "",
+    parts: Sequence[Point] | None = None, start: Constants | None = None, say: Say = lambda text: None,
 ) -> Calibration:  # fmt: skip
     """Fit the constants of a device (a chip's name), of a stack, of both on their pair, or of all pairs jointly.
 
+    Kernels and collectives are fitted first, and what they tell of devices is held while steps are fitted.
     cases   measured rows, or the folder of their tables; None: the table that the product ships
-    Of a device or a stack alone the other constants stay as shipped, and shipped rows are part of the result.
+    parts   measured kernels and collectives; None: those of the folder, if any
+    start   an earlier result: only its constants are free, and start there (see `calibration_fit.fit_residuals`)
+    Of a device or a stack alone the other constants stay as shipped, and shipped rows are part of the result; so do
+    what kernels told of the device, where there are none to fit.
     """
     usable, skipped = usable_cases(_read(cases))
     usable = _chosen(usable, device, stack_name)
@@ -118,15 +136,55 @@ def calibrate(
     if not train:
         raise ConfigError([Problem("no row to fit", 'training steps of the split "calibration", or without a split')])
     own = {("device", device), ("stack", stack_name)} if device or stack_name else set()
-    known = _without(shipped(), own) if own else Constants()
-    fitted, prior, made = _fit(train, own, known, say)
-    before = predicted(usable, known) if known.rows else usable
+    points = _points(cases, parts) if device or not own else []
+    known, told = _from_parts(points, own, device, start, say)
+    fitted, prior, made = _fit(train, own, known, say, start=start)
+    before = predicted(usable, _without(shipped(), own)) if own else usable
     after = predicted(usable, made)
     made = _with_residuals(made, after)
     groups = situations(train)
+    asked = {item.key for item in (*fitted, *prior)}
+    told = [item for item in told if item.identified or item.key not in asked]
+    splits = {name: name or FITTED_SPLITS[0] for name in (*FITTED_SPLITS, PREDICTED_SPLIT)}
     return Calibration(
-        tuple(fitted), tuple(prior), made, tuple(_errors(before, after)), len(train), len(set(groups)), skipped
-    )
+        (*(item for item in told if item.identified), *fitted),
+        (*(item for item in told if not item.identified), *prior), made, tuple(_errors(before, after)),
+        tuple(part_errors(points, splits, Constants(), made)), len(train), len(set(groups)), skipped,
+    )  # fmt: skip
+
+
+def _points(cases: Sequence[Case] | str | Path | None, parts: Sequence[Point] | None) -> Sequence[Point]:
+    """Kernels and collectives as given, else of the folder."""
+    if parts is not None:
+        return parts
+    return read_parts(cases) if isinstance(cases, (str, Path)) else []
+
+
+def _from_parts(
+    points: Sequence[Point], own: set[tuple[str, str]], device: str, start: Constants | None, say: Say
+) -> tuple[Constants, list[Fitted]]:
+    """What is held while steps are fitted: shipped rows of other owners, and what kernels and collectives tell."""
+    at = _values(start)
+    known = _without(shipped(), own) if own else Constants()
+    told = fit_parts(points, FITTED_SPLITS, known, device=device, start=at, say=say)
+    rows = part_rows(told, points, FITTED_SPLITS, _row)
+    if own:
+        fresh = {row["field"] for row in rows}
+        rows = [row for row in rows if row["name"] == device]
+        kept = [
+            dict(row) for row in shipped().rows
+            if (row["scope"], row["name"]) not in own or (is_of_parts(row) and row["field"] not in fresh)
+        ]  # fmt: skip
+        rows = [*kept, *rows]
+    return Constants(tuple(rows), "dse calibrate"), told
+
+
+def _values(known: Constants | None) -> dict[Key, float] | None:
+    """Constants by scope, name and field."""
+    if known is None:
+        return None
+    rows = [row for row in known.rows if row["scope"] != PAIR]
+    return {(row["scope"], row["name"], row["field"]): float(row["value"]) for row in rows}
 
 
 def leave_one_out(
@@ -134,20 +192,22 @@ def leave_one_out(
 ) -> tuple[LeftOut, ...]:
     """Each (stack, device) pair in turn is left out of the joint fit and its validation rows are predicted.
 
-    Device constants then come from other stacks on that device, else from generic devices; stack constants from the
-    stack on other devices, else from what it states and generic stacks.  A pair without validation rows is predicted
-    on its calibration rows, which are left out as well.
+    Device constants then come from its kernels and collectives, from other stacks on that device, else from generic
+    devices; stack constants from the stack on other devices, else from what it states and generic stacks.  A pair
+    without validation rows is predicted on its calibration rows, which are left out as well.
     """
     usable, _ = usable_cases(_read(cases))
     pairs = sorted({pair_of(case) for case in usable if case.split in FITTED_SPLITS})
-    everything = _fit([case for case in usable if case.split in FITTED_SPLITS], set(), Constants(), say)[2]
+    known, _ = _from_parts(_points(cases, None), set(), "", None, say)
+    cache: dict[Any, dict[Key, float]] = {}  # most stacks alone are fitted to the same rows each time
+    everything = _fit([case for case in usable if case.split in FITTED_SPLITS], set(), known, say, cache=cache)[2]
     found = []
     for pair in pairs:
         held = [case for case in usable if pair_of(case) == pair]
         held = [case for case in held if case.split == PREDICTED_SPLIT] or held
         train = [case for case in usable if pair_of(case) != pair and case.split in FITTED_SPLITS]
         told = partial(_tell, say, f"without {' on '.join(pair)}: ")
-        others = _fit(train, set(), Constants(), told)[2] if train else Constants()
+        others = _fit(train, set(), known, told, cache=cache)[2] if train else known
         errors = [_percent(predicted(held, made)) for made in (others, everything, Constants())]
         sizes = [float(np.abs(error).mean()) for error in errors]
         found.append(LeftOut(*pair, len(held), sizes[0], float(errors[0].mean()), sizes[1], sizes[2]))
@@ -162,7 +222,11 @@ def _tell(say: Say, head: str, text: str) -> None:
 
 
 def _read(cases: Sequence[Case] | str | Path | None) -> Sequence[Case]:
-    return read_cases(cases)[0] if cases is None or isinstance(cases, (str, Path)) else cases
+    """Rows as given, or of the tables of runs in a folder: predicting the other tables takes as long as the fit."""
+    if isinstance(cases, (str, Path)):
+        runs = [path for path in sorted(Path(cases).glob("*.csv")) if is_table_of(path, "runs")]
+        return read_files(runs)[0] if runs else read_cases(cases)[0]
+    return read_cases(cases)[0] if cases is None else cases
 
 
 def pair_of(case: Case) -> Pair:
@@ -235,21 +299,22 @@ def weights(cases: Sequence[Case]) -> list[float]:
 
 
 def _fit(
-    train: Sequence[Case], own: set[tuple[str, str]], known: Constants, say: Say
-) -> tuple[list[Fitted], list[Fitted], Constants]:
-    """Constants that rows identify, those they do not, and the rows of a constants file."""
-    wanted = priors((pair_of(case) for case in train), known)
+    train: Sequence[Case], own: set[tuple[str, str]], known: Constants, say: Say, *, start: Constants | None = None,
+    cache: dict[Any, dict[Key, float]] | None = None,
+) -> tuple[list[Fitted], list[Fitted], Constants]:  # fmt: skip
+    """Constants that rows identify, those they do not, and the rows of a constants file with those known."""
+    fixed = {(row["scope"], row["name"], row["field"]) for row in known.rows if is_of_parts(row)}
+    wanted = priors((pair_of(case) for case in train), known, fixed=fixed)
     if own:
         wanted = {key: replace(prior, parent=None) for key, prior in wanted.items() if key[:2] in own}
     observed = [
         Observed(case.design, case.measured, weight)  # type: ignore[arg-type]
         for case, weight in zip(train, weights(train), strict=True)
     ]
-    made = fit(observed, wanted, known, say=say)
+    made = fit(observed, wanted, known, start=_values(start), cache=cache, say=say)
     fitted = [item for item in made if item.identified]
-    rows = [_written(item, train) for item in fitted]
-    kept = [dict(row) for row in known.rows] if own else []
-    merged = tuple(sorted(kept + rows, key=lambda row: (row["scope"], row["name"], row["field"])))
+    rows = [*known.rows, *(_written(item, train) for item in fitted)]
+    merged = tuple(sorted(rows, key=lambda row: (row["scope"], row["name"], row["field"])))
     return fitted, [item for item in made if not item.identified], Constants(merged, "dse calibrate")
 
 
@@ -263,10 +328,15 @@ def _written(item: Fitted, train: Sequence[Case]) -> dict[str, str]:
     where = f"{len(told)} rows, {len(set(situations(told)))} situations: {' '.join(others)}"
     if not told:
         where = f"centre of the fitted {scope}s that state no constant of their own"
+    return _row(item, f"dse calibrate: {' '.join(tables)}", where)
+
+
+def _row(item: Fitted, source: str, where: str) -> dict[str, str]:
+    scope, name, field = item.key
     return {
         "scope": scope, "name": name, "field": field, "unit": item.prior.unit, "value": _text(item.value),
         "low": _text(item.prior.low), "high": _text(item.prior.high), "standard_error": _text(item.standard_error, 2),
-        "source": f"dse calibrate: {' '.join(tables)}", "where": where, "confidence": "fitted",
+        "source": source, "where": where, "confidence": "fitted",
     }  # fmt: skip
 
 

@@ -5,9 +5,9 @@ Which rows are fitted, and what is made of the result, is in `dse.calibration`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ STACK_FIELDS = (
     "host_time_per_operator", "host_time_per_exchange", "micro_batch_overhead", "step_overhead", "vector_passes",
     "update_passes", "attention_efficiency", "overlap_efficiency", "rails",
 )  # fmt: skip
+#: Constants of a device that steps are never asked for: what they fall short of the rate of short benchmarks is
+#: `sustained_clock`, and the two only count as a product.
+BENCHMARKED = ("matmul_efficiency",)
 #: Error of a good prediction [log]: smaller residuals count by their square, larger ones by their size.
 GOOD_ERROR = 0.05
 #: Finite difference of the Jacobian, of a constant's whole range.
@@ -83,29 +86,34 @@ class Fitted:
     identified: bool
 
 
-def priors(pairs: Iterable[tuple[str, str]], known: bool | Constants = False) -> dict[Key, Prior]:
+def priors(
+    pairs: Iterable[tuple[str, str]], known: bool | Constants = False, *, fixed: Collection[Key] = ()
+) -> dict[Key, Prior]:
     """The constants of (stack, device) pairs and of their `generic` parents, with what is known of them.
 
     A constant that a stack states itself is expected near that value; another near the generic one, which is fitted
     with it.  A device is expected near generic devices, unless its only stacks state its constants (compiled ones).
-    Constants that are fixed by definition (low = high) are left out.
+    Constants that are fixed by definition (low = high), by kernels and collectives (`fixed`), or that only short
+    benchmarks tell (`BENCHMARKED`), are left out.
     """
     found: dict[Key, Prior] = {}
     for name, device in sorted(set(pairs)):
         for row in constants(name, device, calibrated=known):
             field, of_device = row["field"], row["field"] in DEVICE_FIELDS
-            if not of_device and field not in STACK_FIELDS:
+            if field in BENCHMARKED or not of_device and field not in STACK_FIELDS:
                 continue
             scope = "device" if of_device else "stack"
             value, low, high = (float(row[column]) for column in ("value", "low", "high"))
             key, parent = (scope, device if of_device else name, field), (scope, GENERIC, field)
-            if low >= high or name == "ideal" or (of_device and not device):
+            if low >= high or name == "ideal" or (of_device and not device) or key in fixed:
                 continue
             shared = row.get("stack", row.get("name")) == GENERIC
-            prior = Prior(value, low, high, row["unit"], parent if shared and key != parent else None)
+            prior = Prior(
+                value, low, high, row["unit"], parent if shared and key != parent and parent not in fixed else None
+            )
             if key not in found or (shared and found[key].parent is None):
                 found[key] = prior
-            if shared:
+            if shared and parent not in fixed:
                 found.setdefault(parent, replace(prior, parent=None))
     return dict(sorted(found.items()))
 
@@ -257,7 +265,7 @@ def robust(weights: Floats, count: int) -> Callable[[Floats], Floats]:
 
 
 def solve(
-    problem: Problem, unknown: Constraint, start: Floats, say: Callable[[str], None], *, tolerance: float = 1e-6
+    problem: Residuals, unknown: Constraint, start: Floats, say: Callable[[str], None], *, tolerance: float = 1e-6
 ) -> tuple[Floats, float]:
     """The free constants, in units of their ranges, that explain the rows best and stay near their priors; the cost."""
     calls, last = 0, (np.empty(0), np.empty(0))
@@ -283,27 +291,42 @@ def solve(
     return np.asarray(found.x, dtype=float), float(found.cost)
 
 
-def first_solution(problem: Problem, unknown: Constraint, say: Callable[[str], None]) -> Floats:
+def first_solution(
+    problem: Problem, unknown: Constraint, say: Callable[[str], None], *,
+    cache: dict[Any, dict[Key, float]] | None = None,
+) -> Floats:  # fmt: skip
     """Where the joint fit starts: every stack fitted alone, from the better of two starts; devices the mean of those.
 
     The starts are the stated constants, and host times in the middle of their ranges.  A host that is faster than its
     device has no derivative, and one that is slower hides the device: on the wrong side of that knee a fit stays.
+
+    cache   solutions by stack and the times of its rows: weights are another matter, this is only a start
     """
+    cache = {} if cache is None else cache
     sums, counts = np.zeros(len(unknown.free)), np.zeros(len(unknown.free))
     for name in sorted({batch.design.stack.name for batch in problem.batches}):
         part = problem.of_stack(name)
         used = sorted({number for batch in part.batches for number in sources_of(batch, unknown).values()})
         if not used:
             continue
-        alone = Constraint(unknown.known, [unknown.free[number] for number in used])
-        stated = alone.scaled(alone.start)
-        is_host = np.array([key[2] in HOST_FIELDS for key in alone.free])
-        starts = [stated, np.where(is_host, HOST_START, stated)]
-        found = [solve(part, alone, start, say, tolerance=COARSE) for start in starts]
-        sums[used] += min(found, key=lambda item: item[1])[0]
+        keys = [unknown.free[number] for number in used]
+        ran = (name, tuple(keys), tuple(part.measured))
+        if ran not in cache:
+            alone = Constraint(unknown.known, keys)
+            cache[ran] = dict(zip(alone.free, _alone(part, alone, say), strict=True))
+        sums[used] += [cache[ran][key] for key in keys]
         counts[used] += 1.0
     stated = unknown.scaled(unknown.start)
     return np.where(counts > 0, sums / np.maximum(counts, 1.0), stated)
+
+
+def _alone(part: Problem, alone: Constraint, say: Callable[[str], None]) -> Floats:
+    """One stack's constants, from the better of the two starts."""
+    stated = alone.scaled(alone.start)
+    is_host = np.array([key[2] in HOST_FIELDS for key in alone.free])
+    starts = [stated, np.where(is_host, HOST_START, stated)]
+    found = [solve(part, alone, start, say, tolerance=COARSE) for start in starts]
+    return min(found, key=lambda item: item[1])[0]
 
 
 @dataclass
@@ -331,7 +354,7 @@ class Information:
         del self.keys[number]
 
 
-def information(problem: Problem, unknown: Constraint, scaled: Floats) -> Information:
+def information(problem: Residuals, unknown: Constraint, scaled: Floats) -> Information:
     """Rows count as the robust loss weighs them, and as noisy as their residuals are (s^2 >= 1, weighted mean)."""
     residual, slopes = problem.around(unknown, scaled)
     counted = problem.weights / np.sqrt(1.0 + residual**2)
@@ -360,23 +383,59 @@ def told(found: Information, unknown: Constraint, named: set[Key]) -> dict[Key, 
     return out
 
 
+class Residuals(Protocol):
+    """Measurements as residuals of free constants."""
+
+    weights: Floats
+
+    def around(self, unknown: Constraint, scaled: Floats) -> tuple[Floats, Floats]:
+        """log(predicted / measured) in units of `GOOD_ERROR`, (rows,), and its derivatives, (rows, constants)."""
+
+
 def fit(
     observed: Sequence[Observed], wanted: Mapping[Key, Prior], known: bool | Constants = False,
-    *, say: Callable[[str], None] = lambda text: None,
+    *, start: Mapping[Key, float] | None = None, cache: dict[Any, dict[Key, float]] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> list[Fitted]:  # fmt: skip
     """Fit the wanted constants to measured steps; others stay as `known` (see `hw_models.stacks.stack`) has them.
+
+    start   see `fit_residuals`
+    cache   first solutions of stacks, kept from one fit to the next (see `first_solution`)
+    """
+    problem = Problem(observed, known)
+    named = {key for key in wanted if key[1] != GENERIC} | _run_themselves(problem, wanted)
+
+    def first(unknown: Constraint) -> Floats:
+        return first_solution(problem, unknown, say, cache=cache)
+
+    return fit_residuals(problem, wanted, named, start=start, first=first, say=say)
+
+
+def fit_residuals(
+    problem: Residuals, wanted: Mapping[Key, Prior], named: set[Key], *, start: Mapping[Key, float] | None = None,
+    first: Callable[[Constraint], Floats] | None = None, say: Callable[[str], None] = lambda text: None,
+) -> list[Fitted]:  # fmt: skip
+    """Fit the named constants and their parents to measurements.
 
     A constant that is not identified (see `told`) is held at its parent's or its stated value, and the others are
     fitted again.  Rows say nothing of generic constants but through those that they identify: a stack that the model
     misses does not spoil the others.
+
+    start   an earlier result: its constants are free and start there, others are held, so that it is found again
+            where it is a result of these rows; None: all are free
+    first   where all free constants start; None: as stated
     """
-    problem = Problem(observed, known)
-    named = {key for key in wanted if key[1] != GENERIC} | _run_themselves(problem, wanted)
     parents = {parent for key in named if (parent := wanted[key].parent) is not None and parent in wanted}
-    dropped: dict[Key, Fitted] = {}
     made: list[Fitted] = []
-    unknown = Constraint(wanted, named | parents)
-    scaled = first_solution(problem, unknown, say) if unknown.free else unknown.start
+    if start is None:
+        dropped: dict[Key, Fitted] = {}
+        unknown = Constraint(wanted, named | parents)
+        scaled = first(unknown) if first and unknown.free else unknown.scaled(unknown.start)
+    else:
+        dropped = {key: Fitted(key, wanted[key], wanted[key].value, 0.0, False) for key in named if key not in start}
+        held = {key: start[at] for key in dropped if (at := wanted[key].parent) is not None and at in start}
+        unknown = Constraint(wanted, [key for key in (*named, *parents) if key in start], held)
+        scaled = unknown.scaled(np.array([start[key] for key in unknown.free]))
     for _ in range(MOST_ROUNDS):
         if not unknown.free:
             break

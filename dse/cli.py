@@ -105,6 +105,7 @@ PLAN_FLAGS = {
     "recompute_layers": "layers of a stage that recompute; 0: all",
     "context_ring": "keys and values travel a ring behind attention: true or false",
     "overlap_tensor": "tensor exchanges behind the products beside them: true or false",
+    "overlap_expert": "rows go to experts while another micro-batch computes: true or false",
 }
 
 

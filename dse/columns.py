@@ -356,7 +356,8 @@ class _Lines:
         present = self.plans[:, 0] >= 0
         if present.all():
             return column.values
-        return _objects([value if there else "" for value, there in zip(column.values.tolist(), present, strict=True)])
+        values = zip(column.values.tolist(), present, strict=True)
+        return _objects([str(value) if there else "" for value, there in values])
 
     def table(self, chunk: Chunk | None, what: str, names: str, name: str) -> NDArray[Any]:
         """A constraint's column: a count of plans, or the violation of a nearest miss."""

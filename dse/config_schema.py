@@ -483,7 +483,7 @@ SearchFile = make_section(
     )
     | {
         "plan": optional(
-            optional_section(PlanSearch, given), "values the plan may take; a field that is missing takes all"
+            optional_section(PlanSearch, given), "values the plan may take; missing fields take their usual values"
         ),
         "constraints": optional(CONSTRAINTS, "bounds on metrics"),
         "objectives": (several(Metric(custom=True)), Field(description="what is wanted, each in its own direction")),

@@ -30,7 +30,7 @@ from dse.evaluation.price import (
 )
 from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS
 from dse.evaluation.stages import layer_counts
-from dse.evaluation.traffic import Call, Traffic, price_traffic
+from dse.evaluation.traffic import Call, Traffic, copies_sent, price_traffic
 from dse.evaluation.violations import DEVICES_RULE
 from dse.evaluation.work import Task
 from dse.results import Evaluation
@@ -333,7 +333,7 @@ def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, 
     for name, axis, kinds, message, call, count, exposed in calls:
         if message is None or int(_number(message.size)) < 2 or _number(message.message) == 0:
             continue
-        by_tier = _bytes_by_tier(r, kinds, message)
+        by_tier = _bytes_by_tier(r, kinds, message, copies_sent(r, layout))
         number = int(_number(call.algorithm))
         crossed = [tier for tier, count_ in enumerate(by_tier) if count_ > 0]
         found.append(
@@ -352,12 +352,13 @@ def _scaled(sent: Message | None, size: float) -> Message | None:
     return None if sent is None else Message(sent.size, sent.distance, sent.message * size)
 
 
-def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message) -> tuple[float, ...]:
+def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message, copies: int = 1) -> tuple[float, ...]:
     total = [0.0] * len(r.cluster.tiers)
     for kind in kinds:
         cost = collective_time(
-            r.cluster, r.chip, r.stack, kind, size=sent.size, stride=sent.distance, message=sent.message
-        )
+            r.cluster, r.chip, r.stack, kind,
+            size=sent.size, stride=sent.distance, message=sent.message, copies=copies,
+        )  # fmt: skip
         total = [before + _number(part) for before, part in zip(total, cost.bytes_by_tier, strict=True)]
     return tuple(total)
 

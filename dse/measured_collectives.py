@@ -109,15 +109,16 @@ def measurement(row: Row) -> Measurement:
     )  # fmt: skip
 
 
-def predicted_time(found: Measurement, constants: Stack) -> float:
-    """Time of one measured collective with the constants of a stack [s]."""
+def predicted_time(found: Measurement, constants: Stack) -> Any:
+    """Time of one measured collective with the constants of a stack [s]; a column (C, 1) of times for columns."""
     if not found.in_switch:
         algorithms = tuple(name for name in constants.algorithms if name != "in_network")
         constants = replace(constants, algorithms=algorithms or ("ring",))
     cost = collective_time(
         found.cluster, found.chip, constants, found.kind, size=found.size, stride=1.0, message=found.message
     )
-    return float(np.asarray(cost.time).reshape(-1)[0])
+    time = np.asarray(cost.time)
+    return float(time.reshape(-1)[0]) if time.size == 1 else time
 
 
 def _hardware(row: Row, size: int) -> tuple[Chip, Cluster]:

@@ -72,6 +72,13 @@ class StackRules:
     expert_tensor  each expert is split over the tensor axis; Megatron Bridge gives tensor ranks experts of their own
     zero_stage, recompute   of plans that leave them blank: 0 and none; recipes of Megatron Core split optimizer state
                    (their distributed optimizer is on), and MaxText splits weights and keeps only inputs of blocks
+    overlaps_tensor   exchanges of the tensor axis run in pieces behind products where a plan splits norms too; recipes
+                   of NeMo and Megatron Bridge turn it on
+    weight_casts   fp8 weights are cast in every "pass", or "once" a step (Transformer Engine)
+    dispatch       a token crosses once to each place that wants it: recipes of Megatron Bridge use DeepEP and HybridEP,
+                   as DeepSeek's own framework does
+    overlaps_expert   rows go to experts while another micro-batch computes
+    whole_batch    a blank micro_batch is all samples of a device: MaxText takes gradients of its whole batch at once
     keeps_stages   in a pipeline, weights are gathered and gradients reduced once a step (as ZeRO-1 does), and a
                    blank micro_batch makes as many micro-batches as stages: torchtitan's default
     """
@@ -86,12 +93,20 @@ class StackRules:
     expert_tensor: bool = True
     zero_stage: str = "0"
     recompute: str = ""
+    overlaps_tensor: bool = False
+    weight_casts: str = "pass"
+    dispatch: str = "copy"
+    overlaps_expert: bool = False
+    whole_batch: bool = False
     keeps_stages: bool = False
 
 
 MEGATRON = StackRules("megatron-lm", overlaps=False, attention="materialized", padding=128)
 MEGATRON_DEEPSPEED = replace(MEGATRON, name="megatron-deepspeed", gradient_bytes=2)
-NEMO = StackRules("nemo", attention="pipelined", padding=128, gradient_bytes=2, sequence_parallel=True, zero_stage="1")
+NEMO = StackRules(
+    "nemo", attention="pipelined", padding=128, gradient_bytes=2, sequence_parallel=True, zero_stage="1",
+    overlaps_tensor=True, weight_casts="once",
+)  # fmt: skip
 STACKS: dict[str, StackRules] = {
     "Megatron-LM": MEGATRON,
     "Megatron-DeepSpeed": MEGATRON_DEEPSPEED,
@@ -100,9 +115,13 @@ STACKS: dict[str, StackRules] = {
     "llm-foundry": StackRules("llm-foundry", gradient_bytes=2),
     "torchtitan": StackRules("torchtitan", sequence_parallel=True, context_ring=False, keeps_stages=True),
     "InternEvo": StackRules("internevo", gradient_bytes=2),
-    "MaxText": StackRules("maxtext", gradient_bytes=2, zero_stage="3", recompute="full"),
+    "MaxText": StackRules("maxtext", gradient_bytes=2, zero_stage="3", recompute="full", whole_batch=True),
     "NeMo": NEMO,
-    "Megatron-Bridge": replace(NEMO, name="megatron-bridge", expert_tensor=False),
+    "Megatron-Bridge": replace(NEMO, name="megatron-bridge", expert_tensor=False, dispatch="token"),
+    # DualPipe runs the exchanges of one micro-batch beside the computation of another (arXiv 2412.19437, section 3.2)
+    "HAI-LLM (DualPipe)": StackRules(
+        "generic", attention="pipelined", zero_stage="1", weight_casts="once", dispatch="token", overlaps_expert=True
+    ),
     "Levanter": StackRules("compiled"),
     "T5X/Pathways": StackRules("compiled"),
 }
@@ -289,6 +308,8 @@ def design_of(row: Row) -> Design:
         attention=attention_of(row, rules),  # type: ignore[arg-type]
         cross_entropy="materialized" if rules.attention == "materialized" else "fused",
         scaling="row" if "rowwise" in (row.get("precision") or "") else "tensor",
+        weight_casts=rules.weight_casts,  # type: ignore[arg-type]
+        dispatch=rules.dispatch,  # type: ignore[arg-type]
     )
     return Design(
         hardware,
@@ -351,6 +372,9 @@ def plan_of(row: Row, rules: StackRules) -> Plan:
     micro_batch = 1
     if rules.keeps_stages and pipeline > 1:
         stage, micro_batch = min(stage, 1), max(_whole(row, "global_batch") // (data * pipeline), 1)
+    elif rules.whole_batch:
+        micro_batch = max(_whole(row, "global_batch") // (data * pipeline), 1)
+    splits_norms = bool(sequence_parallel or (rules.sequence_parallel and tensor > 1))
     slices = slices_of(row.get("notes") or "")
     interleave, layers = _whole(row, "interleave", 1), _whole(row, "layers")
     return Plan(
@@ -361,7 +385,7 @@ def plan_of(row: Row, rules: StackRules) -> Plan:
         expert=_whole(row, "ep", 1),
         expert_tensor=int(rules.expert_tensor),
         context_ring=int(rules.context_ring),
-        sequence_parallel=int(sequence_parallel or (rules.sequence_parallel and tensor > 1)),
+        sequence_parallel=int(splits_norms),
         micro_batch=_whole(row, "micro_batch", micro_batch),
         interleave=interleave,
         split=_split(layers, pipeline * interleave) if interleave > 1 else "uniform",
@@ -371,7 +395,8 @@ def plan_of(row: Row, rules: StackRules) -> Plan:
         recompute=recompute,
         overlap_data=int(rules.overlaps),
         overlap_pipeline=int(rules.overlaps),
-        overlap_tensor=int("async TP" in (row.get("precision") or "")),
+        overlap_expert=int(rules.overlaps_expert),
+        overlap_tensor=int("async TP" in (row.get("precision") or "") or (rules.overlaps_tensor and splits_norms)),
     )
 
 

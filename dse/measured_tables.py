@@ -1,7 +1,7 @@
 """Reads tables of measurements (CSV) as rows of text, and says which cells cannot be what their heading says.
 
 Any encoding mark, line end or quoting of CSV is read; a table with unknown headings is left alone, whatever is in it.
-What a row means is in `dse.measured_runs`, `dse.measured_kernels` and `dse.measured_parts`.
+What a row means is in `dse.measured_runs` and the other `dse.measured_*`.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ KINDS: tuple[Kind, ...] = (
           "time_us tflops_per_s gelems_per_s mem_bw_GBps"),
     _kind("collectives", "collective payload_bytes time_us", "num_devices num_nodes gpus_per_node payload_bytes",
           "time_us busbw_GBps algbw_GBps"),
-    _kind("systolic", "dataflow rows cols M N K", "rows cols M N K cycles_true", ""),
+    _kind("systolic", "dataflow rows cols M N K", "rows cols M N K cycles_true total_cycles", ""),
     _kind("chips", "chip die_area_mm2 tdp_W", "", "die_area_mm2 tdp_W"),
     _kind("memory", "quantity model mode value unit", "", "value"),
     _kind("throughputs", "task throughput_per_device_per_s", "", "throughput_per_device_per_s", notes=True),
     _kind("transfer-level", "rtl_cycles"),
-    _kind("transfer-level", "rtl_cycle mapping"),
+    _kind("loop nests", "rtl_cycle mapping", "M N K P Q R S conv_C stride_h sp_entries acc_entries", "rtl_cycle"),
 )  # fmt: skip
 
 

@@ -155,6 +155,10 @@ class PlanReport:
         }
 
 
+#: The plans that are looked at: those of a search, and every stage of ZeRO.
+EVERY_STAGE = PlanSpace(zero_stage=(0, 1, 2, 3))
+
+
 def plan(
     network: str | Network,
     chip: str | Chip,
@@ -167,7 +171,7 @@ def plan(
     training: Training = Training(),  # noqa: B008 - frozen
     tokens: float | None = None,
     top: int = 10,
-    plan_space: PlanSpace = PlanSpace(),  # noqa: B008 - frozen
+    plan_space: PlanSpace = EVERY_STAGE,
 ) -> PlanReport:
     """The best parallel plans of a network on a number of chips, out of all of them.
 

@@ -26,6 +26,7 @@ def calibration_text(found: Calibration, out: str = "") -> str:
             section("Constants that the rows tell", _constants_table(known)) if known else None,
             section("Where an unseen device or stack is expected", _constants_table(shared)) if shared else None,
             _unknown_section(found.prior),
+            _parts_section(found),
             section("Step time: mean absolute error and mean error [%], before and after", _errors_table(found)),
             _skipped_section(found),
             f"\nWritten: {out}" if out else None,
@@ -68,6 +69,20 @@ def _errors_table(found: Calibration) -> str:
         for error in found.errors
     ]  # fmt: skip
     return columns_text(headings, rows)
+
+
+def _parts_section(found: Calibration) -> str | None:
+    if not found.parts:
+        return None
+    headings = ["split", "table", "device", "rows", "before", "after", "mean after"]
+    rows = [
+        [
+            error.split, error.table, error.device, f"{error.n:,}", f"{error.before_median:.1f}",
+            f"{error.median:.1f}", f"{error.mape:.1f}",
+        ]
+        for error in sorted(found.parts, key=lambda error: error.split)
+    ]  # fmt: skip
+    return section("Kernels and collectives: median absolute error [%], before and after", columns_text(headings, rows))
 
 
 def _skipped_section(found: Calibration) -> str | None:

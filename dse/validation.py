@@ -22,10 +22,12 @@ import numpy as np
 from dse.errors import ConfigError, Problem
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
+from dse.measured_arrays import loop_nest_cases, systolic_cases
+from dse.measured_chips import chip_cases
 from dse.measured_collectives import collective_cases
 from dse.measured_devices import DEVICES
 from dse.measured_kernels import kernel_cases
-from dse.measured_parts import chip_cases, memory_cases, systolic_cases
+from dse.measured_parts import memory_cases
 from dse.measured_runs import GENERIC, MIXTURES, STACKS, Case, Row, run_case
 from dse.measured_tables import kind_of, read_table
 from hw_models.stacks import Constants, shipped, stack
@@ -288,7 +290,7 @@ def table_cases(rows: Sequence[Row], stem: str) -> Iterable[Case]:
     if kind.name == "throughputs":
         return named_only(rows, stem, "model", "network: no builder for it yet")
     if kind.name == "transfer-level":
-        reason = "loop nests of a register-transfer simulation are not compared yet"
+        reason = "a register-transfer simulation without its loop nest"
         return named_only(rows, "systolic", "", reason, stem)
     return PARTS[kind.name](rows, stem)
 
@@ -298,6 +300,7 @@ PARTS: dict[str, Callable[[Iterable[Row], str], Iterator[Case]]] = {
     "kernels": kernel_cases,
     "collectives": collective_cases,
     "systolic": systolic_cases,
+    "loop nests": loop_nest_cases,
     "chips": chip_cases,
     "memory": memory_cases,
 }

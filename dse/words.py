@@ -64,6 +64,7 @@ def short_plan(plan: Plan) -> str:
     words += ["sp" + ("-overlap" if named["overlap_tensor"] else "")] if named["sequence_parallel"] else []
     words += [f"c{named['context']}" + ("" if named["context_ring"] else " gather-kv")] if named["context"] > 1 else []
     whole = "" if named["expert_tensor"] else " whole-experts"
+    whole += " hidden-experts" if named["overlap_expert"] else ""
     words += [f"e{named['expert']}{whole}"] if named["expert"] > 1 else []
     words += [f"zero{named['zero_stage']}"] if named["zero_stage"] else []
     words += [f"group{named['zero_group']}"] if named["zero_group"] else []

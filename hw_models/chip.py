@@ -60,6 +60,15 @@ class Chip:
         "", "matrix rate of kernels that wait for each matrix instruction, over the peak (Hopper: before wgmma)", 1.0,
         high=1,
     )
+    cores_per_tile: Any = quantity(
+        "", "cores that work on one output tile and read its operands once between them (Blackwell: 2)", 1,
+        whole=True, low=1, high=2,
+    )
+    tiles_per_core: Any = quantity(
+        "", "output tiles a core holds: with 2, one is stored while the next computes (Blackwell's tensor memory)", 1,
+        whole=True, low=1, high=2,
+    )
+    exponentials_per_core: Any = quantity("", "exponentials a cycle of a core's special function units", 16.0)
     matmul_rates: Mapping[str, float] = field(default_factory=lambda: SYSTOLIC_RATES)
 
     def __post_init__(self) -> None:

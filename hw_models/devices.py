@@ -12,7 +12,7 @@ from typing import Any
 
 from hw_models.chip import Chip
 from hw_models.physical.area import die_area
-from hw_models.physical.power import tdp
+from hw_models.physical.power import sustained_power, tdp
 from hw_models.tables import Row, distinct, number, pairs, table, unknown
 from hw_models.technology import technology
 
@@ -102,16 +102,17 @@ class Comparison:
 
 
 def comparisons(name: str) -> tuple[Comparison, ...]:
-    """Area, TDP and peaks of one chip, model beside published."""
+    """Area, TDP and peaks of one chip, model beside published; power measured in production beside the sustained."""
     device, known = chip(name), published(name)
     constants = technology(device.process, device.hbm)
-    power = float(tdp(device, constants))
+    power, sustained = float(tdp(device, constants)), float(sustained_power(device, constants))
+    reference = sustained if known.tdp_kind == "measured maximum" else power
     rows = [
         Comparison(name, "die area", "m2", float(die_area(device, constants)), known.die_area, known.die_area_kind),
-        Comparison(name, "TDP", "W", power, known.tdp, known.tdp_kind),
+        Comparison(name, "TDP", "W", reference, known.tdp, known.tdp_kind),
     ]
     if known.measured_power is not None and known.tdp_kind == "design":
-        rows.append(Comparison(name, "TDP", "W", power, known.measured_power, "measured maximum"))
+        rows.append(Comparison(name, "TDP", "W", sustained, known.measured_power, "measured maximum"))
     for precision in device.matmul_rates:
         peak = float(device.peak_flops(precision))
         rows.append(Comparison(name, f"peak {precision}", "FLOP/s", peak, known.peaks.get(precision), "dense"))

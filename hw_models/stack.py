@@ -17,8 +17,8 @@ ALGORITHMS = ("ring", "tree", "halving_doubling", "hierarchical", "in_network")
 
 #: Constants of a device, whatever software runs on it.
 DEVICE_FIELDS = (
-    "matmul_efficiency", "memory_efficiency", "kernel_launch", "link_efficiency", "network_efficiency",
-    "collective_launch", "low_latency_message", "switch_efficiency",
+    "matmul_efficiency", "sustained_clock", "memory_efficiency", "kernel_launch", "link_efficiency",
+    "network_efficiency", "collective_launch", "low_latency_message", "switch_efficiency",
 )  # fmt: skip
 
 
@@ -28,7 +28,10 @@ class Stack:
 
     name: str = "generic"
     kernel_launch: Any = quantity("s", "gap between two dependent kernels on the device", 0.0, low=0)
-    matmul_efficiency: Any = quantity("", "sustained over peak array rate (power, clocks, scheduling)", 1.0, high=1)
+    matmul_efficiency: Any = quantity("", "array rate of a short benchmark over peak (scheduling, clock)", 1.0, high=1)
+    sustained_clock: Any = quantity(
+        "", "clock under hours of training over that of a short benchmark: power and heat", 1.0, high=1
+    )
     memory_efficiency: Any = quantity("", "sustained over peak HBM bandwidth", 1.0, high=1)
     link_efficiency: Any = quantity("", "sustained over peak bandwidth of the chip's own links", 1.0, high=1)
     network_efficiency: Any = quantity("", "sustained over peak bandwidth of every other network", 1.0, high=1)

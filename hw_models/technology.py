@@ -25,17 +25,21 @@ class Technology:
 
     name: str = "custom"
     mac_area: Any = quantity("m2", "one bf16 multiplier with fp32 accumulator and its registers", None)
-    vector_lane_area: Any = quantity("m2", "one fp32 lane with its integer unit and control", None)
+    vector_lane_area: Any = quantity("m2", "one fp32 lane with its integer unit and half an fp64 unit", None)
     local_sram_area: Any = quantity("m2/B", "registers and small SRAM, with periphery", None)
     shared_sram_area: Any = quantity("m2/B", "large software-managed SRAM, with periphery", None)
     cache_area: Any = quantity("m2/B", "large hardware cache: SRAM, tags, ECC and slice logic", None)
-    core_area: Any = quantity("m2", "control, instruction fetch and NoC port of one core", None)
-    noc_area_per_bandwidth: Any = quantity("m2 s/B", "NoC, per B/s between shared SRAM and cores", None)
+    core_area: Any = quantity("m2", "control, instruction fetch, load, store and special units of one core", None)
+    noc_area_per_bandwidth: Any = quantity("m2 s/B", "NoC, per B/s between shared SRAM and cores, and hop", None)
     hbm_phy_area: Any = quantity("m2", "PHY of one HBM stack", None)
     hbm_controller_area: Any = quantity("m2", "memory controller of one HBM stack", None)
     link_area_per_bandwidth: Any = quantity("m2 s/B", "SerDes and controller, per B/s and direction", None)
     other_area: Any = quantity("m2", "host interface, management, clocks, test", None, low=0)
     spare_cores: Any = quantity("", "cores on the die beyond the enabled ones, per enabled core", None, low=0)
+    unattributed_share: Any = quantity(
+        "", "share of a die of systolic arrays that no block explains: channels of wires, spare rows, margins", None,
+        low=0, high=0.9,
+    )
     mac_energy: Any = quantity("J", "one bf16 multiply-add with fp32 accumulation", None)
     mac_energy_ratio_fp16: Any = quantity("", "energy of an fp16 multiply-add over bf16", None)
     mac_energy_ratio_tf32: Any = quantity("", "energy of a tf32 multiply-add over bf16", None)
@@ -51,6 +55,11 @@ class Technology:
     idle_power: Any = quantity("W", "clock tree, HBM refresh and host interface, when idle", None, low=0)
     peak_activity: Any = quantity("", "sustained over peak rate of everything that moves, in the hottest step", None)
     vector_activity: Any = quantity("", "share of vector lanes that work while the arrays are at peak", None, low=0)
+    design_margin: Any = quantity(
+        "", "dynamic power that a chip of fixed clock is designed for, over its peak on random data", None, low=1
+    )
+    voltage_floor: Any = quantity("", "lowest supply voltage over that of the nominal clock", None, low=0, high=1)
+    voltage_slope: Any = quantity("", "relative change of voltage over relative change of clock", None, low=0)
 
     def __post_init__(self) -> None:
         given = {item.name for item in fields(self) if getattr(self, item.name) is not None}
@@ -79,7 +88,7 @@ class Technology:
 
 def nodes() -> tuple[str, ...]:
     """Process nodes of the table, newest last."""
-    return tuple(name for name in distinct("technology", "node") if name.endswith("nm"))
+    return tuple(name for name in distinct("technology", "node") if name.endswith("nm") and "+" not in name)
 
 
 def memories() -> tuple[str, ...]:
@@ -88,12 +97,16 @@ def memories() -> tuple[str, ...]:
 
 
 def constants(node: str = "7nm", hbm: str = "hbm2e") -> tuple[Row, ...]:
-    """Rows of the table that `technology(node, hbm)` uses: value, low, high, unit, source, where, confidence."""
+    """Rows of the table that `technology(node, hbm)` uses: value, low, high, unit, source, where, confidence.
+
+    A row of `node+hbm` goes before the row of the node or the memory: a PHY measured on a die of that process."""
     if node not in nodes():
         raise unknown("process", node, nodes())
     if hbm not in memories():
         raise unknown("hbm", hbm, memories())
-    return tuple(row for row in table("technology") if row["node"] in (node, hbm, _ANY))
+    rows = {row["constant"]: row for row in table("technology") if row["node"] in (node, hbm, _ANY)}
+    rows.update((row["constant"], row) for row in table("technology") if row["node"] == f"{node}+{hbm}")
+    return tuple(rows.values())
 
 
 @cache

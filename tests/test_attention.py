@@ -32,6 +32,23 @@ def test_one_forward_wave_by_hand() -> None:
     assert time(GPU, 128, 1024, 108, 128) == pytest.approx(cycles / 1.41e9 + own / 2.039e12, rel=1e-12)
 
 
+def test_cores_that_hold_two_tiles_hide_the_softmax_of_kernels_that_overlap_it() -> None:
+    two = replace(GPU, tiles_per_core=2)
+    # a score: 0.25 matrix cycles, 0.125 of softmax, all of which hides; on cores of one tile three quarters of it
+    cycles = 128 * 1024 * 0.25 + 1000
+    assert time(two, 128, 1024, 108, 128, overlaps_softmax=True) == pytest.approx(cycles / 1.41e9, rel=1e-12)
+    once = 128 * 1024 * (0.25 + 0.125 / 4) + 1000
+    assert time(GPU, 128, 1024, 108, 128, overlaps_softmax=True) == pytest.approx(once / 1.41e9, rel=1e-12)
+    # kernels that do not overlap by design gain nothing
+    assert time(two, 128, 1024, 108, 128) == time(GPU, 128, 1024, 108, 128)
+
+
+def test_twice_the_exponentials_a_cycle_halve_their_part_of_a_score() -> None:
+    slow, fast = (time(replace(GPU, exponentials_per_core=rate), 128, 1024, 108, 128) for rate in (16, 32))
+    # half of 1/16 - 1/32 hides
+    assert slow - fast == pytest.approx(128 * 1024 / 64 / 1.41e9, rel=1e-9)
+
+
 def test_one_backward_wave_by_hand() -> None:
     # Five products, nothing hides: 5 x 128 / 1024; exponential 1/16, lanes 6/64, local SRAM 8/128, gradients of
     # queries 4 x 128 / 128 / 64.
@@ -49,6 +66,13 @@ def test_causal_attention_of_long_sequences_takes_half_and_of_one_tile_all() -> 
         assert 0.5 < causal / full < 0.53
         one = [time(GPU, 128, 128, 32, 128, causal=flag, backward=backward) for flag in (False, True)]
         assert one[0] == one[1]
+
+
+def test_a_context_rank_sees_half_of_its_scores_in_both_passes() -> None:
+    # an early and a late piece of the queries: as much work as every other rank
+    for backward in (False, True):
+        full, causal = (time(GPU, 8192, 65536, 32, 128, causal=flag, backward=backward) for flag in (False, True))
+        assert 0.5 < causal / full < 0.56
 
 
 def walked_one_by_one(queries: int, groups: int, causal: bool) -> float:

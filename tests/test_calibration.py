@@ -23,10 +23,11 @@ from dse.calibration import (
     write_constants,
 )
 from dse.calibration_fit import Constraint, Information, Prior, priors
+from dse.calibration_parts import Point, collective_point, fit_parts, kernel_point, read_parts
 from dse.cli import main
 from dse.errors import ConfigError
 from dse.measured_runs import Case, run_case
-from dse.validation import predicted_cases, validate, with_constants
+from dse.validation import predicted_cases, read_cases, validate, with_constants
 from hw_models.stack import DEVICE_FIELDS
 from hw_models.stacks import Constants, constants, shipped, stack
 
@@ -44,7 +45,7 @@ SHAPES = [
     (hidden, micro, tensor, micro * times)
     for hidden, tensor in ((512, 1), (6144, 4)) for micro in (1, 4) for times in (1, 8)
 ]  # fmt: skip
-TRUTH = {"matmul_efficiency": 0.7, "host_time_per_operator": 2e-5, "step_overhead": 0.03}
+TRUTH = {"sustained_clock": 0.72, "host_time_per_operator": 2e-5, "step_overhead": 0.03}
 
 
 def known(values: dict[str, float], device: str = "a100-sxm-80gb", name: str = "megatron-lm") -> Constants:
@@ -101,7 +102,7 @@ def found(rows: list[dict[str, str]]) -> Calibration:
 @pytest.mark.parametrize("field", TRUTH)
 def test_constants_that_made_the_rows_are_found_again(found: Calibration, field: str) -> None:
     owner = ("device", "a100-sxm-80gb") if field in DEVICE_FIELDS else ("stack", "megatron-lm")
-    # the stated values differ by 20, 60 and 67 percent; priors of the other constants leave a few percent
+    # the stated values differ by 19, 60 and 67 percent; priors of the other constants leave a few percent
     assert values(found)[(*owner, field)] == pytest.approx(TRUTH[field], rel=0.12)
 
 
@@ -119,15 +120,15 @@ def test_a_constant_that_no_row_depends_on_stays_unwritten(found: Calibration) -
 
 
 def test_fitted_values_stay_in_their_stated_ranges_where_the_truth_does_not() -> None:
-    # 0.3 of the peak rate is below what the table allows for any device
-    rows = synthetic(known({"matmul_efficiency": 0.3}))
+    # 0.3 of the short benchmark's clock is below what the table allows for any device
+    rows = synthetic(known({"sustained_clock": 0.3}))
     for item in calibrate(cases_of(rows)).fitted:
         assert item.prior.low <= item.value <= item.prior.high, item.key
 
 
 def test_a_row_ten_times_too_slow_hardly_moves_the_constants(rows: list[dict[str, str]], found: Calibration) -> None:
     wild = [rows[0] | {"measured_iter_time_s": repr(10 * float(rows[0]["measured_iter_time_s"]))}, *rows[1:]]
-    key = ("device", "a100-sxm-80gb", "matmul_efficiency")
+    key = ("device", "a100-sxm-80gb", "sustained_clock")
     assert values(calibrate(cases_of(wild)))[key] == pytest.approx(values(found)[key], rel=0.05)
 
 
@@ -137,6 +138,85 @@ def test_the_bytes_are_the_same_again_without_splits_and_whatever_validation_row
     bare = [row | {"split": ""} for row in rows]
     other = [row | {"split": "validation", "measured_iter_time_s": "9.0", "row_id": "V"} for row in rows[:3]]
     assert constants_text(calibrate(cases_of(bare + other)).constants) == constants_text(found.constants)
+
+
+# Kernels and collectives -------------------------------------------------------------------------------------------
+
+#: What the synthetic kernels and collectives were made with.
+PARTS = {
+    "matmul_efficiency": 0.7, "memory_efficiency": 0.91, "link_efficiency": 0.9, "collective_launch": 1.2e-5,
+}  # fmt: skip
+BLANK = dict.fromkeys(
+    "row_id kernel impl device dtype direction M N K groups batch heads seq_len head_dim causal time_us tflops_per_s "
+    "kind collective topology num_devices payload_bytes busbw_GBps algorithm notes source split".split(), ""
+)  # fmt: skip
+
+
+def parts(truth: dict[str, float], device: str = "A100", split: str = "calibration") -> list[Point]:
+    """Products, passes and all-reduces that take what the model says with the true constants."""
+    kernel = BLANK | {"device": device, "dtype": "fp16", "time_us": "1", "split": split}
+    message = BLANK | {"kind": "measured", "collective": "all_reduce", "device": device, "num_devices": "8",
+                       "time_us": "1", "split": split}  # fmt: skip
+    made = [kernel_point(kernel | {"kernel": "GEMM", "M": m, "N": "8192", "K": "8192"}) for m in ("4096", "16384")]
+    made += [kernel_point(kernel | {"kernel": "gelu", "M": m, "N": "65536"}) for m in ("4096", "8192")]
+    for size in ("16384", "262144", "1000000000", "4000000000"):
+        point = collective_point(message | {"payload_bytes": size, "time_us": "1" if len(size) < 9 else "10000"})
+        made.append(point)
+    base = stack("generic", calibrated=False)
+    return [replace(point, measured=float(point.seconds(replace(base, **truth)))) for point in made]
+
+
+@pytest.mark.parametrize("field", PARTS)
+def test_constants_that_made_kernels_and_collectives_are_found_again(field: str) -> None:
+    made = {item.key: item for item in fit_parts(parts(PARTS), ("calibration",), Constants())}
+    found = made[("device", "a100-sxm-80gb", field)]
+    # priors leave a few percent; the stated values are 20, 7, 9 and 45 percent away
+    assert found.identified and found.value == pytest.approx(PARTS[field], rel=0.05)
+
+
+def test_validation_rows_of_kernels_are_never_fitted() -> None:
+    right, wrong = parts(PARTS), parts(PARTS | {"matmul_efficiency": 0.55}, split="validation")
+    assert fit_parts(right + wrong, ("calibration",), Constants()) == fit_parts(right, ("calibration",), Constants())
+
+
+def test_what_kernels_tell_is_held_while_steps_tell_the_clock(rows: list[dict[str, str]]) -> None:
+    # steps were made with 0.84 x 0.72 of the peak rate, of which kernels say that 0.7 is the benchmark's
+    made = calibrate(cases_of(rows), parts=parts(PARTS))
+    written = {(row["name"], row["field"]): row for row in made.constants.rows if row["scope"] == "device"}
+    kernel, step = (written["a100-sxm-80gb", field] for field in ("matmul_efficiency", "sustained_clock"))
+    assert kernel["source"] == "dse calibrate: kernels" and step["source"] == "dse calibrate: training_runs"
+    assert float(kernel["value"]) == pytest.approx(0.7, rel=0.03)
+    assert float(kernel["value"]) * float(step["value"]) == pytest.approx(0.84 * 0.72, rel=0.05)
+    assert {error.table for error in made.parts} == {"kernels", "collectives"}
+    assert all(error.median < 3.0 < error.before_median for error in made.parts)
+
+
+def test_chips_of_one_die_and_links_share_what_one_of_them_measured(rows: list[dict[str, str]]) -> None:
+    made = calibrate(cases_of(rows), parts=parts(PARTS))
+    value = {row["name"]: row for row in made.constants.rows if row["field"] == "matmul_efficiency"}
+    assert value["a100-sxm-40gb"]["value"] == value["a100-sxm-80gb"]["value"]
+    assert "of a100-sxm-80gb, the same die" in value["a100-sxm-40gb"]["where"]
+    assert set(value) == {"a100-sxm-40gb", "a100-sxm-80gb", "generic"}
+
+
+def test_calls_timed_from_a_host_do_not_tell_a_launch() -> None:
+    sizes = {"M": "64", "N": "64", "K": "64"}
+    cells = BLANK | sizes | {"kernel": "GEMM", "device": "A100", "dtype": "fp16", "time_us": "90"}
+    assert "kernel_launch" in kernel_point(cells).fields
+    assert "kernel_launch" not in kernel_point(cells | {"source": "github x/LLMCompass"}).fields
+
+
+def test_one_device_without_kernels_of_its_own_keeps_what_ships(rows: list[dict[str, str]]) -> None:
+    shipped_rows = {row["field"]: row["value"] for row in shipped().rows if row["name"] == "a100-sxm-80gb"}
+    made = calibrate(cases_of(rows[4:]), device="a100-sxm-80gb")
+    kept = {row["field"]: row["value"] for row in made.constants.rows if row["name"] == "a100-sxm-80gb"}
+    assert kept["matmul_efficiency"] == shipped_rows["matmul_efficiency"]
+    assert kept["sustained_clock"] != shipped_rows["sustained_clock"]
+    # with kernels of its own it has theirs, and its sister chip keeps what shipped
+    made = calibrate(cases_of(rows[4:]), device="a100-sxm-80gb", parts=parts(PARTS))
+    value = {row["name"]: float(row["value"]) for row in made.constants.rows if row["field"] == "matmul_efficiency"}
+    assert value["a100-sxm-80gb"] == pytest.approx(0.7, rel=0.03)
+    assert value["a100-sxm-40gb"] == float(shipped_rows["matmul_efficiency"])
 
 
 # Weights ----------------------------------------------------------------------------------------------------------
@@ -191,20 +271,22 @@ def test_definitions_are_not_fitted_and_a_stacks_own_values_are_its_centre() -> 
     assert ("stack", "compiled", "host_time_per_operator") not in found  # 0 by definition
     assert found[("stack", "megatron-lm", "host_time_per_operator")].parent is None
     assert found[("stack", "megatron-lm", "update_passes")].parent == ("stack", "generic", "update_passes")
-    assert found[("device", "a100-sxm-80gb", "matmul_efficiency")].parent == ("device", "generic", "matmul_efficiency")
-    assert found[("device", "tpu-v4", "matmul_efficiency")].parent is None
+    assert found[("device", "a100-sxm-80gb", "sustained_clock")].parent == ("device", "generic", "sustained_clock")
+    assert found[("device", "tpu-v4", "sustained_clock")].parent is None
+    # steps only tell its product with the sustained clock
+    assert "matmul_efficiency" not in {field for _, _, field in found}
 
 
 def test_an_unseen_device_is_expected_between_the_fitted_ones() -> None:
-    one_device = synthetic(known({"matmul_efficiency": 0.6}))[4:]
-    other = synthetic(known({"matmul_efficiency": 0.7}, device="v100-sxm2"), device="V100")[4:]
+    one_device = synthetic(known({"sustained_clock": 0.75}))[4:]
+    other = synthetic(known({"sustained_clock": 0.82}, device="v100-sxm2"), device="V100")[4:]
     made = calibrate(cases_of(one_device + other))
     got = values(made)
-    one, two = (got[("device", name, "matmul_efficiency")] for name in ("a100-sxm-80gb", "v100-sxm2"))
-    shared = got[("device", "generic", "matmul_efficiency")]
-    # two fitted ones and the stated 0.84, of equal widths
-    assert shared == pytest.approx((one + two + 0.84) / 3, abs=0.01)
-    assert float(stack("megatron-lm", "unheard-of", calibrated=made.constants).matmul_efficiency) == pytest.approx(
+    one, two = (got[("device", name, "sustained_clock")] for name in ("a100-sxm-80gb", "v100-sxm2"))
+    shared = got[("device", "generic", "sustained_clock")]
+    # two fitted ones and the stated 0.86, of equal widths
+    assert shared == pytest.approx((one + two + 0.86) / 3, abs=0.01)
+    assert float(stack("megatron-lm", "unheard-of", calibrated=made.constants).sustained_clock) == pytest.approx(
         shared, rel=1e-4
     )
 
@@ -267,8 +349,8 @@ def test_a_written_file_is_read_as_the_same_constants(tmp_path: Path, found: Cal
     again = read_constants(file)
     assert again.rows == found.constants.rows
     made = stack("megatron-lm", "a100-sxm-80gb", calibrated=again)
-    want = values(found)[("device", "a100-sxm-80gb", "matmul_efficiency")]
-    assert float(made.matmul_efficiency) == pytest.approx(want, rel=1e-4)
+    want = values(found)[("device", "a100-sxm-80gb", "sustained_clock")]
+    assert float(made.sustained_clock) == pytest.approx(want, rel=1e-4)
 
 
 def test_the_shipped_table_has_the_headings_of_a_constants_file() -> None:
@@ -348,7 +430,7 @@ def test_the_command_writes_what_validate_then_uses(
     out = tmp_path / "constants.csv"
     assert main(["calibrate", "--data", str(data), "--out", str(out), "--quiet"]) == 0
     text = capsys.readouterr().out
-    assert "matmul_efficiency" in text and "validation" in text and str(out) in text
+    assert "sustained_clock" in text and "validation" in text and str(out) in text
     assert main(["validate", "--data", str(data), "--constants", str(out), "--json"]) == 0
     (score,) = [s for s in json.loads(capsys.readouterr().out)["sets"] if s["set"] == "runs/g"]
     assert score["mape_percent"] < 1.0
@@ -362,13 +444,20 @@ def test_bad_flags_of_the_command_are_one_message(tmp_path: Path, capsys: pytest
     assert all(flag in message for flag in ("--data", "--out", "--leave-one-out"))
 
 
-def test_the_shipped_constants_are_what_the_command_makes_from_the_calibration_rows() -> None:
+def test_the_shipped_constants_are_a_fixed_point_of_the_fit_to_the_calibration_rows() -> None:
+    """Another round of the fit that starts from the shipped constants finds them again.
+
+    Not compared: whether a first round from stated values ends here (which takes the whole command), and whether
+    constants that do not ship would be identified.
+    """
     if not os.environ.get("DSE_DATA"):
         pytest.skip("needs DSE_DATA, a folder of measured tables")
     stored = {(row["scope"], row["name"], row["field"]): float(row["value"]) for row in shipped().rows}
     if not stored:
         pytest.skip("needs fitted constants in hw_models/data/calibrated.csv")
-    made = calibrate(os.environ["DSE_DATA"])
+    folder = os.environ["DSE_DATA"]
+    train = [case for case in read_cases(folder)[0] if case.split == "calibration"]
+    made = calibrate(train, parts=read_parts(folder), start=shipped())
     assert {(r["scope"], r["name"], r["field"]): float(r["value"]) for r in made.constants.rows} == pytest.approx(
         stored, rel=1e-3
     )

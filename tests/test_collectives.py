@@ -36,8 +36,10 @@ def nodes(devices: int = 64, *, latency: float = 1e-6, outer: float = 50e9, oute
 FAST = nodes(latency=0.0, outer_latency=0.0)
 
 
-def cost(kind: str, size: Any, stride: Any, message: Any, *, on: Cluster = FAST, stack: Stack = RING) -> CollectiveCost:
-    return collective_time(on, CHIP, stack, kind, size=size, stride=stride, message=message)
+def cost(
+    kind: str, size: Any, stride: Any, message: Any, *, on: Cluster = FAST, stack: Stack = RING, copies: int = 1
+) -> CollectiveCost:
+    return collective_time(on, CHIP, stack, kind, size=size, stride=stride, message=message, copies=copies)
 
 
 # ---- hand numbers
@@ -143,6 +145,25 @@ def test_all_to_all_sends_to_each_peer_over_the_innermost_common_tier() -> None:
     assert spread.time == pytest.approx(7 / 16 * 1e9 / 450e9 + 8 / 16 * 1e9 / 50e9)
 
 
+def test_a_row_for_several_ranks_crosses_once_to_each_node_and_rank_that_wants_it() -> None:
+    # 16 ranks on two nodes, rows of 1e6 B wanted by two random ranks: 1.5 of 2 nodes, half of them the own one;
+    # 16 (1 - (15/16)^2) = 1.9375 ranks, of which 7 in 8 are other ranks of the node that the row came to
+    inside, across = 1.9375 * 7 / 8 * 1e6, 1.5 / 2 * 1e6
+    found = cost("all_to_all", 16, 1, 2e6, copies=2)
+    assert found.bytes_by_tier == pytest.approx((inside, across))
+    assert found.time == pytest.approx(inside / 450e9 + across / 50e9)
+    # a copy each travels by itself where every row is wanted once
+    assert cost("all_to_all", 16, 1, 1e9, copies=1) == cost("all_to_all", 16, 1, 1e9)
+
+
+@pytest.mark.parametrize("copies", [2, 4, 8])
+def test_rows_sent_once_cross_the_outer_tier_no_more_often_than_copies_do(copies: int) -> None:
+    groups = random_groups(23)
+    once, each = (cost("all_to_all", **groups, on=nodes(), copies=number) for number in (copies, 1))
+    assert np.all(once.bytes_by_tier[-1] <= each.bytes_by_tier[-1] * (1 + 1e-12))
+    assert np.any(once.bytes_by_tier[-1] < 0.9 * each.bytes_by_tier[-1])
+
+
 def test_distance_between_members_shares_the_links_of_a_ring() -> None:
     ring = Cluster(devices=16, tiers=(Tier(size=16, topology="ring", latency=0.0),))
     assert cost("all_reduce", 16, 1, 1e9, on=ring).time == pytest.approx(2 * 15 / 16 * 1e9 / 450e9)
@@ -216,7 +237,9 @@ def test_one_tier_gives_the_published_formulas() -> None:
     for name, formula in formulas.items():
         time = cost("all_reduce", 16, 1, 1e7, on=one, stack=Stack(algorithms=(name,))).time
         assert time == pytest.approx(formula(16, 1e7, 450e9, latency=2e-6), rel=1e-12)
-    assert cost("all_to_all", 16, 1, 1e7, on=one).time == collectives.all_to_all(16, 1e7, 450e9, latency=2e-6)
+    # of 15 peers 8 are sent to at once: two latencies, not 15
+    together = collectives.all_to_all(16, 1e7, 450e9, latency=2 * 2e-6 / 15)
+    assert cost("all_to_all", 16, 1, 1e7, on=one).time == pytest.approx(together, rel=1e-12)
 
 
 def test_two_tiers_give_the_published_hierarchical_formula() -> None:

@@ -143,6 +143,20 @@ def test_all_reduces_are_within_a_tenth_in_the_median_before_anything_is_fitted(
     assert sum(error < 0.5 for error in errors) > 0.97 * len(errors)
 
 
+def test_all_reduces_are_closer_with_the_constants_that_ship() -> None:
+    known = {True: [], False: []}  # type: dict[bool, list[float]]
+    for cells in measured_rows():
+        if cells["kind"] == "measured" and cells["split"] == "validation" and cells["collective"] == "all_reduce":
+            try:
+                found = measurement(cells)
+            except Skip:
+                continue
+            for fitted, errors in known.items():
+                constants = stack("generic", found.device, calibrated=fitted)
+                errors.append(abs(predicted_time(found, constants) / found.time - 1))
+    assert median(known[True]) < min(0.06, 0.6 * median(known[False]))
+
+
 def test_every_measured_row_is_predicted_or_has_a_reason() -> None:
     cases = list(collective_cases(measured_rows(), "collectives"))
     assert all((case.predicted is None) == bool(case.skipped) for case in cases)

@@ -107,6 +107,26 @@ def test_blank_cells_of_a_plan_are_what_the_stack_does_by_default() -> None:
     assert [plan["recompute"] for plan in found.values()] == ["none", "none", "full", "none"]
 
 
+def test_recipes_of_megatron_core_overlap_tensor_exchanges_and_keep_fp8_weights() -> None:
+    cells = {"stack": "Megatron-Bridge", "tp": "2", "dp": "4", "precision": "fp8", "zero_stage": ""}
+    assert plan(**cells)["overlap_tensor"] and not plan(**{**cells, "tp": "1", "dp": "8"})["overlap_tensor"]
+    assert not plan(**{**cells, "stack": "torchtitan"})["overlap_tensor"]
+    training = design_of({**RUN, **cells}).training
+    assert (training.weight_casts, training.dispatch) == ("once", "token")
+    assert design_of({**RUN, "precision": "fp8"}).training.weight_casts == "pass"
+
+
+def test_a_device_of_maxtext_works_on_its_whole_batch_at_once_unless_told() -> None:
+    blank = {"stack": "MaxText", "micro_batch": "", "global_batch": "64"}
+    assert plan(**blank)["micro_batch"] == 8 and plan(**{**blank, "micro_batch": "2"})["micro_batch"] == 2
+    assert plan(**{**blank, "stack": "llm-foundry"})["micro_batch"] == 1
+
+
+def test_only_dualpipe_sends_rows_to_experts_behind_another_micro_batch() -> None:
+    hidden = {name for name in STACKS if plan(stack=name)["overlap_expert"]}
+    assert hidden == {"HAI-LLM (DualPipe)"}
+
+
 def test_gradients_are_added_up_in_the_format_of_the_stack() -> None:
     widths = {name: design_of({**RUN, "stack": name}).training.gradient_bytes for name in STACKS}
     assert widths["Megatron-LM"] == widths["torchtitan"] == 4 and widths["llm-foundry"] == widths["InternEvo"] == 2

@@ -116,13 +116,17 @@ def by_stage(net: DecoderTransformer, values: dict[str, int], batch: int, traini
     for stage, layers in enumerate(layers_by_stage(p, net.layers, values["split"])):
         kept = m if values["schedule"] == 0 and p > 1 else min(p - stage, m)
         count = layers * parameters["body"]
-        activations = kept * layers * one["body"] + full["body"] - one["body"]
+        again = full["body"] - one["body"]
+        if stage == p - 1:  # logits are gone when blocks are recomputed: the larger of both counts
+            again = max(again - full["last"], 0.0)
+        activations = kept * layers * one["body"] + again
         if stage == 0:
             count += parameters["first"]
             activations += kept * full["first"]
         if stage == p - 1:
             count += parameters["last"] - (blocks["last"].shared_parameters / t if p == 1 else 0)
-            activations += full["last"]
+            # gpipe has run every head before the first backward pass
+            activations += (m if values["schedule"] == 0 and p > 1 else 1) * full["last"]
         found.append(count * recipe + activations)
     return found
 

@@ -45,7 +45,7 @@ def brute_force(device: Chip) -> dict[str, np.ndarray]:
     names = Plan.names()
     values: dict[str, Any] = {
         "tensor": ways, "pipeline": ways, "data": ways, "sequence_parallel": (0, 1), "micro_batch": ways,
-        "interleave": (1, 2, 3, 4), "schedule": (0, 1), "zero_stage": (0, 1), "recompute": (0, 1, 2),
+        "interleave": (1, 2, 3, 4), "schedule": (0, 1), "zero_stage": (0, 1, 2, 3), "recompute": (0, 1, 2),
         "overlap_data": (0, 1), "overlap_pipeline": (0, 1), "split": (0, 1), "order": range(6),
     }  # fmt: skip
     # what the usual space leaves closed

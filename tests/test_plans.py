@@ -25,7 +25,7 @@ GPT3_ON_512 = 644_808
 #: Fields that the usual space leaves at one value (tests/test_plans_open.py opens them).
 CLOSED = (
     "context", "expert", "expert_tensor", "zero_group", "reshard", "offload", "recompute_layers", "context_ring",
-    "overlap_tensor",
+    "overlap_tensor", "overlap_expert",
 )  # fmt: skip
 UNUSED = tuple(int(getattr(Plan(), name)) for name in CLOSED)
 

@@ -36,8 +36,8 @@ LITTLE = Workload(SMALL, 8, FEW)
 OPEN: dict[str, tuple[int, ...]] = {
     "interleave": (1,), "sequence_parallel": (0, 1), "schedule": (1, 2), "zero_stage": (0, 3), "recompute": (0, 3),
     "overlap_data": (1,), "overlap_pipeline": (1,), "split": (0,), "order": (0,), "expert": (1, 2, 4),
-    "expert_tensor": (0, 1), "zero_group": (0, 2), "reshard": (0, 1), "offload": (0, 1, 2), "recompute_layers": (0, 1),
-    "context_ring": (0, 1), "overlap_tensor": (0, 1),
+    "expert_tensor": (0, 1), "zero_group": (0, 2), "reshard": (0, 1), "offload": (0, 2), "recompute_layers": (0, 1),
+    "context_ring": (0, 1), "overlap_tensor": (0, 1), "overlap_expert": (0, 1),
 }  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def canonical(c: dict[str, np.ndarray]) -> set[tuple[int, ...]]:
     c["zero_stage"][(ranks == 1) & ~whole] = 0
     c["sequence_parallel"][c["tensor"] == 1] = 0
     c["overlap_tensor"][c["sequence_parallel"] == 0] = 0
+    c["overlap_expert"][c["expert"] == 1] = 0
     c["schedule"][c["pipeline"] == 1] = 1
     assert np.all(count >= 1)
     c["zero_group"][(c["zero_stage"] == 0) | (c["zero_group"] >= ranks)] = 0

@@ -20,6 +20,7 @@ from dse.simulation.orders import BACKWARD, FORWARD, WEIGHTS, passes_of
 from dse.simulation.prices import Chunk, Pieces
 from dse.simulation.step import re_score, simulate, simulate_pieces, simulated_step_time
 from hw_models.clusters import cluster
+from hw_models.stacks import stack
 from workloads.network import Workload
 from workloads.plan import Plan
 
@@ -241,3 +242,8 @@ def test_the_command_writes_a_timeline(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_two_simulations_of_a_design_are_equal() -> None:
     assert simulate(design(pipeline=4, data=2)) == simulate(design(pipeline=4, data=2))
+
+
+def test_a_stack_without_buckets_reduces_gradients_as_they_come() -> None:
+    design = Design(a100(), cluster("dgx-a100", 8), Plan(data=8), Workload(small_network(), 64, 16), stack("ideal"))
+    assert simulated_step_time(design) == pytest.approx(evaluate(design).value("step_time"), rel=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hw_models.compute.systolic import (
     array_cycles,
     fold_cycles,
     mapped,
+    mapping_efficiency,
     matmul_time,
     partial_sum_words,
     reduction_words,
@@ -204,6 +206,54 @@ def test_one_array_and_one_product_equal_array_cycles() -> None:
     np.testing.assert_array_equal(matmul_time(alone, m, n, k, 1, precision="bf16"), cycles)
 
 
+def test_products_of_a_batch_cost_what_they_cost_one_by_one_on_one_array() -> None:
+    m, n, k, groups = random_products(997, 21)
+    serial = replace(random_chip(997, 22), array_count=1, double_buffered=0)
+    together, apart = (matmul_time(serial, m, n, k, count, precision="bf16") for count in (groups, 1))
+    np.testing.assert_allclose(together, groups * apart, rtol=1e-12)
+
+
+def test_a_batch_on_many_arrays_is_hardly_ever_slower_than_one_product_after_another() -> None:
+    # Two schedules are compared, not all: a last round that fills just over half of the arrays leaves the rest idle.
+    m, n, k, groups = random_products(997, 21)
+    chip = random_chip(997, 22)
+    batch, single = (matmul_time(chip, m, n, k, count, precision="bf16") for count in (groups, 1))
+    assert (batch >= single).all()
+    assert (batch <= 2 * groups * single).all()
+    assert (batch <= groups * single * (1 + 1e-12)).mean() > 0.99
+
+
+def test_arrays_that_share_a_batch_do_all_of_its_work() -> None:
+    # Fills aside, the cycles of all arrays hold every fold's stream: P x time >= groups x folds x T.
+    m, n, k, groups = random_products(997, 23)
+    chip = random_chip(997, 24)
+    on_rows, on_columns, stream = mapped(chip.dataflow, m, n, k)
+    folds = groups * np.ceil(on_rows / chip.array_rows) * np.ceil(on_columns / chip.array_columns)
+    cycles = matmul_time(chip, m, n, k, groups, precision="bf16") * chip.clock
+    assert (chip.array_count * cycles >= folds * stream * (1 - 1e-12)).all()
+
+
+def test_a_merged_batch_is_never_slower_than_its_products_apart() -> None:
+    # Samples that share weights are more rows of one product; those that do not are products of their own.
+    m, n, k, groups = random_products(499, 25)
+    for dataflow in (OS, WS, IS):
+        chip = replace(random_chip(499, 26), dataflow=dataflow, array_count=1)
+        merged = matmul_time(chip, groups * m, n, k, 1, precision="bf16")
+        assert (merged <= matmul_time(chip, m, n, k, groups, precision="bf16") * (1 + 1e-12)).all()
+
+
+def test_a_depthwise_convolution_uses_one_column_and_nine_rows() -> None:
+    # 3 x 3, one channel in and out a product: 9 of 128 x 128 cells, 256 products of 784 pixels.
+    assert mapping_efficiency(784, 1, 9, dataflow=WS, rows=128, columns=128) == 9 / 128**2
+    chip = one_array(128, 128, clock=1.0, dataflow="ws", double_buffered=0)
+    assert matmul_time(chip, 784, 1, 9, 256, precision="bf16") == 256 * (784 + 3 * 128 - 2)
+
+
+def test_mapping_is_complete_where_tiles_fill_the_array() -> None:
+    assert mapping_efficiency(5, 256, 384, dataflow=WS, rows=128, columns=128) == 1
+    assert mapping_efficiency(5, 256, 384, dataflow=OS, rows=128, columns=128) == 5 / 128
+
+
 def test_fp8_halves_the_time_and_an_unknown_precision_is_an_error() -> None:
     chip = Chip()
     bf16, fp8 = (matmul_time(chip, 512, 512, 512, 3, precision=name) for name in ("bf16", "fp8"))
@@ -344,7 +394,7 @@ def test_matmul_time_equals_explicit_schedules() -> None:
     time = matmul_time(chip, m, n, k, groups, precision="bf16")
     fields = ("array_count", "array_rows", "array_columns", "dataflow", "double_buffered")
     for row in range(601):
-        single = Chip(**{name: int(getattr(chip, name)[row]) for name in fields})
+        single = Chip(**{name: int(getattr(chip, name)[row]) for name in fields})  # type: ignore[arg-type]
         expected = scheduled(single, *(int(size[row]) for size in (m, n, k, groups)))
         assert time[row] * chip.clock[row] == pytest.approx(expected, rel=1e-12)
 
@@ -364,3 +414,6 @@ def test_serial_cycles_and_sram_words_equal_the_cycle_level_simulator_on_every_r
     np.testing.assert_array_equal(b, data["sram_filter_reads"])
     if "sram_ofmap_writes_clean" in data:
         np.testing.assert_array_equal(c, data["sram_ofmap_writes_clean"])
+    found = 100 * mapping_efficiency(*sizes, **shape, columns=data["cols"])
+    # The simulator prints six decimals.
+    np.testing.assert_allclose(found, data["mapping_eff_pct"], rtol=0, atol=5.1e-7)

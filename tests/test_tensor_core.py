@@ -15,6 +15,7 @@ from hw_models import compute
 from hw_models.chip import Chip
 from hw_models.compute.tensor_core import KERNELS, matmul_time
 from hw_models.compute.vector import stream_time
+from hw_models.devices import chip
 from hw_models.memory.tiling import traffic
 
 A100 = Chip(
@@ -34,6 +35,44 @@ def test_one_full_wave_of_256_by_128_tiles_takes_its_steps_epilogue_and_latency(
     time = matmul_time(A100, 12 * 256, 9 * 128, 1024, 1, precision="fp16")
     stored = 0.5 * 12 * 256 * 9 * 128 * 2 / 1.2e12
     assert time == pytest.approx((64 * 512 + 1024 + 1000) / 1.41e9 + stored, rel=1e-12)
+
+
+#: 148 cores of 4,096 multiply-adds a cycle, as a B200.
+B200 = Chip(
+    compute="tensor_core", array_count=592, array_rows=32, array_columns=32, arrays_per_core=4, clock=1.856e9,
+    hbm_stacks=8, hbm_stack_bandwidth=1e12, cores_per_tile=2, tiles_per_core=2,
+)  # fmt: skip
+
+
+def test_a_pair_of_cores_shares_the_wider_operand_and_stores_behind_the_next_tile() -> None:
+    # 37 x 4 tiles of 256 x 128 on 148 cores.  A step is 256 x 128 x 16 / 4096 = 128 cycles, and a core reads
+    # (128 + 256 / 2) x 16 x 2 B = 8,192 B, 128 cycles at 64 B
+    kernel = {"precision": "bf16", "kernels": ((256, 128, 1),)}
+    one, two = (matmul_time(B200, 256 * 37 * waves, 128 * 4, 1024, 1, **kernel) for waves in (1, 2))
+    assert one * 1.856e9 == pytest.approx(64 * 128 + 1024 + 1000, rel=1e-12)
+    # of two waves only the last waits for its first operands and its stores
+    assert two * 1.856e9 == pytest.approx(2 * 64 * 128 + 1024 + 1000, rel=1e-12)
+    # a core alone would read (128 + 256) x 32 B, 192 cycles a step, and wait for each tile and for its stores
+    alone = matmul_time(replace(B200, cores_per_tile=1, tiles_per_core=1), 256 * 37 * 2, 128 * 4, 1024, 1, **kernel)
+    stored = 0.5 * 256 * 37 * 2 * 128 * 4 * 2 / 8e12
+    assert alone == pytest.approx(2 * (64 * 192 + 1024 + 1000) / 1.856e9 + stored, rel=1e-12)
+
+
+def test_best_measured_products_of_blackwell_are_three_quarters_to_four_fifths_of_the_model() -> None:
+    # shapes that ran best: their rate is the device's own constant, the same for all of them within a tenth
+    folder = os.environ.get("DSE_DATA")
+    if not folder or not (Path(folder) / "kernels.csv").is_file():
+        pytest.skip("needs DSE_DATA, a folder with kernels.csv")
+    with (Path(folder) / "kernels.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if "max achievable" in row["kernel"]]
+    names = {"NVIDIA B200 SXM": "b200-sxm", "NVIDIA B300 SXM": "b300-sxm", "NVIDIA GB200 SXM": "gb200"}
+    shares = []
+    for row in rows:
+        if row["device"] in names and row["dtype"] in ("bf16", "fp8"):
+            m, n, k = (int(row[name]) for name in ("M", "N", "K"))
+            time = matmul_time(chip(names[row["device"]]), m, n, k, 1, precision=row["dtype"])
+            shares.append(float(row["tflops_per_s"]) * 1e12 * time / (2 * m * n * k))
+    assert len(shares) >= 6 and min(shares) > 0.70 and max(shares) < 0.82
 
 
 def test_one_tile_more_than_a_wave_costs_a_second_wave() -> None:

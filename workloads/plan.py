@@ -25,7 +25,7 @@ ORDER = tuple("-".join(axes) for axes in permutations(AXES))
 CHOICES = {"recompute": RECOMPUTE, "schedule": SCHEDULE, "split": SPLIT, "order": ORDER, "offload": OFFLOAD}
 SWITCHES = (
     "sequence_parallel", "overlap_data", "overlap_pipeline", "expert_tensor", "reshard", "context_ring",
-    "overlap_tensor",
+    "overlap_tensor", "overlap_expert",
 )  # fmt: skip
 
 
@@ -70,6 +70,8 @@ class Plan:
     overlap_data       gradient reduction runs during the last backward pass
     overlap_tensor     exchanges over the tensor axis run in pieces behind the products beside them (async tensor
                        parallelism); needs sequence parallelism
+    overlap_expert     rows go to experts and back while another micro-batch computes (DualPipe, and the 1f1b overlap of
+                       Megatron Core)
     overlap_pipeline   transfers between stages run during computation
     split              "uniform": layers spread evenly; "balanced": embedding and head count as a layer each
     order              parallel axes from neighbouring ranks outwards, e.g. "tensor-data-pipeline"
@@ -97,6 +99,7 @@ class Plan:
     recompute_layers: Any = 0
     context_ring: Any = 1
     overlap_tensor: Any = 0
+    overlap_expert: Any = 0
 
     def __post_init__(self) -> None:
         bounds: dict[str, tuple[int, int | None]] = {name: (0, len(values) - 1) for name, values in CHOICES.items()}

@@ -20,6 +20,10 @@ class Training:
 
     precision        operands of the matrix products
     scaling          of fp8 operands: one scale a "tensor", or one a "row" (and a column for the transposed use)
+    weight_casts     of fp8 weights: in every "pass", or "once" a step, kept between micro-batches or written by the
+                     update (Transformer Engine)
+    dispatch         rows to experts of other devices: one for every "copy" (NCCL all-to-all), or a "token" crosses
+                     once to each node and device that wants it (DeepEP)
     gradient_bytes   bytes a gradient is accumulated and reduced in (2 or 4)
     optimizer        adam: fp32 master weights and two moments (12 B); momentum: master and one (8 B);
                      sgd: master only (4 B).  In pure fp32 the master is the weight itself.
@@ -34,6 +38,8 @@ class Training:
     attention: Literal["fused", "pipelined", "materialized"] = "fused"
     cross_entropy: Literal["fused", "materialized"] = "fused"
     scaling: Literal["tensor", "row"] = "tensor"
+    weight_casts: Literal["pass", "once"] = "pass"
+    dispatch: Literal["copy", "token"] = "copy"
 
     def __post_init__(self) -> None:
         allowed = {
@@ -43,6 +49,8 @@ class Training:
             "attention": ("fused", "pipelined", "materialized"),
             "cross_entropy": ("fused", "materialized"),
             "scaling": ("tensor", "row"),
+            "weight_casts": ("pass", "once"),
+            "dispatch": ("copy", "token"),
         }
         problems = [
             f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"
@@ -81,5 +89,9 @@ class Training:
     def state_bytes(self) -> int:
         """Bytes of optimizer state a parameter, beside weight and gradient."""
         moments = {"adam": 8, "momentum": 4, "sgd": 0}[self.optimizer]
-        master = 0 if self.weight_bytes == 4 else 4
-        return master + moments
+        return (0 if self.is_own_master else 4) + moments
+
+    @property
+    def is_own_master(self) -> bool:
+        """Weights are fp32 already: the optimizer keeps no other copy."""
+        return self.weight_bytes == 4

@@ -13,6 +13,9 @@ from dse.evaluation.passes import SPENT, BlockPasses
 from dse.evaluation.schedule import StageTimes, pipeline_time
 from dse.evaluation.stages import PLACES
 from dse.evaluation.traffic import Traffic
+from workloads.plan import SCHEDULE
+
+ZERO_BUBBLE = SCHEDULE.index("zero_bubble")
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,11 @@ def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic:
         # one stage has one order of passes, whatever it is called
         is_gpipe=(plan.schedule == 0) & (plan.pipeline > 1),
         transfer=layout.transfers.spread(traffic.transfer.time), overlaps=plan.overlap_pipeline,
-        is_zero_bubble=plan.schedule == 2,
+        is_zero_bubble=plan.schedule == ZERO_BUBBLE,
     )
     late = layout.passes.spread(blocks["body"].backward.seconds)
+    if layout.moves_weights:  # the last pass of a stage is then one of weight gradients alone
+        late = np.where(plan.schedule == ZERO_BUBBLE, layout.passes.spread(blocks["body"].weights), late)
     after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
     data = reduction(rows, layout, traffic, stages.first * late) + after
     update = _update(rows, layout)
@@ -120,9 +125,13 @@ def _update(rows: Rows, layout: Layout) -> Any:
 
 
 def _bytes_per_update(rows: Rows) -> float:
-    """HBM bytes of a parameter's update: gradient read for its norm and again, states read and written, weight out."""
+    """HBM bytes of a parameter's update: gradient read for its norm and again, states read and written, weight out.
+
+    A weight that is its own master (fp32) is read too.
+    """
     training = rows.training
-    return 2.0 * training.gradient_bytes + 2.0 * training.state_bytes + training.weight_bytes
+    weight = training.weight_bytes * (2.0 if training.is_own_master else 1.0)
+    return 2.0 * training.gradient_bytes + 2.0 * training.state_bytes + weight
 
 
 def parts(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], step: Step) -> dict[str, Any]:
@@ -157,7 +166,8 @@ def parts(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], step: Step
         "time_context": share * (once["context"] + again["context"]),
         "time_expert": share * (once["expert"] + again["expert"]),
         "time_shard": share * once["data"],
-        "time_host": share * (once["host"] + again["host"] + rows.stack.micro_batch_overhead),
+        # a recomputation that fits into what the backward pass waits for the host counts less than nothing there
+        "time_host": np.maximum(share * (once["host"] + again["host"] + rows.stack.micro_batch_overhead), 0.0),
     }
     busy: Any = 0.0
     for seconds in found.values():
@@ -190,15 +200,10 @@ def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic
     reduced = replicas * once["pipeline"] * (traffic.gradients.energy + traffic.gather.energy) + (
         2.0 * replicas * traffic.tied.energy
     )
-    parameters: Any = 0.0
     operators: Any = 0.0
     sent: Any = 0.0
     for place, block in layout.blocks.items():
         if block.count:
-            held = block.dense_parameters(plan.tensor)
-            if block.parameters_expert:
-                held = held + block.parameters_expert / (plan.tensor * layout.shared.ranks)
-            parameters = parameters + block.count * held
             operators = operators + float(block.count) * blocks[place].compute_energy
             sent = sent + float(block.count) * blocks[place].exchange_energy
     repeated = stages.repeated_total * at(blocks["body"].again_energy)
@@ -207,10 +212,22 @@ def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic
         lead = float(layout.blocks["lead"].count)
         repeated = repeated + lead * at(blocks["lead"].again_energy)
         repeated_sent = repeated_sent + lead * at(blocks["lead"].again_exchange_energy)
-    copies = np.where(plan.zero_stage >= 1, 1.0, layout.shared.ranks)
-    updated = plan.tensor * copies * parameters * _bytes_per_update(rows)
-    compute = work * (at(operators) + repeated) + updated * technology.hbm_energy
+    compute = work * (at(operators) + repeated) + _updated(layout) * _bytes_per_update(rows) * technology.hbm_energy
     moved = work * (at(sent) + repeated_sent) + hops * layout.transfers.spread(traffic.transfer.energy)
     return compute, moved + layout.reductions.spread(reduced)
 
 
+def _updated(layout: Layout) -> Any:
+    """Parameters that all devices together update: one copy of each in every group that splits the update."""
+    plan, shared = layout.plan, layout.shared
+    split = plan.zero_stage >= 1
+    dense: Any = 0.0
+    expert: Any = 0.0
+    for block in layout.blocks.values():
+        if block.count:
+            dense = dense + float(block.count) * block.dense_parameters(plan.tensor)
+            expert = expert + float(block.count) * float(block.parameters_expert)
+    total = plan.tensor * np.where(split, shared.copies, shared.ranks) * dense
+    if layout.blocks["body"].parameters_expert:
+        total = total + np.where(split, shared.expert_copies, shared.expert_ranks) * expert
+    return total

@@ -183,6 +183,7 @@ def _pass_columns(
         "sequence_parallel": plan.sequence_parallel,
         "recompute": plan.recompute,
         "overlap_tensor": plan.overlap_tensor * plan.sequence_parallel,
+        "overlap_expert": np.where(spreads, plan.overlap_expert, 0.0),
         "context": plan.context,
         "context_distance": np.where(plan.context > 1, stride["data"], 1.0),
         "context_ring": np.where(plan.context > 1, plan.context_ring, 1.0),

@@ -9,11 +9,12 @@ import numpy as np
 
 from dse.evaluation.stages import Sharing, Stages
 from workloads.operators import Block
-from workloads.plan import FULL, NONE, OFFLOAD, PER_OPERATOR, Plan
+from workloads.plan import FULL, NONE, OFFLOAD, PER_OPERATOR, SCHEDULE, Plan
 from workloads.precision import Training
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
 ALL = OFFLOAD.index("all")
+GPIPE = SCHEDULE.index("gpipe")
 #: Layers whose gathered weights ZeRO-3 holds at once: the one that computes and the one fetched for it.
 GATHERED_LAYERS = 2.0
 
@@ -103,12 +104,16 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
                   stages.last * per_layer_expert * stages.has_last)  # fmt: skip
     activations, logits = _activations(plan, training, blocks, stages)
     exists = (1.0, mid_exists, stages.has_last)
+    ends = (
+        embedding.dense_parameters(t) + stages.is_single * (head_dense - head.shared_parameters / t), 0.0,
+        head_dense * stages.has_last,
+    )  # fmt: skip
     kinds = [
         _state(dense[i], expert[i], plan, training, shared)
         | {
             "activations": activations[i],
             "logits": logits[i],
-            "buffers": _buffers(blocks, plan, training, shared, dense[i] + expert[i]) * exists[i],
+            "buffers": _buffers(blocks, plan, training, shared, held=dense[i] + expert[i], ends=ends[i]) * exists[i],
         }
         for i in range(3)
     ]
@@ -155,9 +160,12 @@ def _state(dense: Any, expert: Any, plan: Plan, training: Training, shared: Shar
     return found
 
 
-def _buffers(blocks: dict[str, Block], plan: Plan, training: Training, shared: Sharing, held: Any) -> Any:
+def _buffers(
+    blocks: dict[str, Block], plan: Plan, training: Training, shared: Sharing, *, held: Any, ends: Any
+) -> Any:
     """Whole weights of the layers at work where they are not kept, and the gradient of one before it is reduced.
 
+    Embedding and head (`ends`) are gathered once for both passes and reduced after both, so they are whole meanwhile.
     Without resharding ZeRO-3 gathers all `held` parameters of the stage and keeps them until the backward pass.
     A rank that shares with no other keeps all of it anyway.
     """
@@ -165,9 +173,9 @@ def _buffers(blocks: dict[str, Block], plan: Plan, training: Training, shared: S
     layer = body.parameters_per_device(t, plan.expert, plan.expert_tensor)
     splits = shared.group > 1
     gathers = (plan.zero_stage >= 3) & splits
-    at_once = np.where(gathers & (plan.reshard == 0), held, np.minimum(GATHERED_LAYERS * layer, held))
+    at_once = np.where(gathers & (plan.reshard == 0), held, np.minimum(GATHERED_LAYERS * layer + ends, held))
     weights = np.where(gathers | (plan.offload == ALL), at_once, 0.0)
-    gradients = np.where((plan.zero_stage >= 2) & splits, layer, 0.0)
+    gradients = np.where((plan.zero_stage >= 2) & splits, np.minimum(layer + ends, held), 0.0)
     return weights * training.weight_bytes + gradients * float(training.gradient_bytes)
 
 
@@ -191,9 +199,14 @@ def _activations(
     )
     flying = in_flight(plan, stages)
     at_ends = full["first"] + blocks["lead"].count * kept["lead"]
+    # gpipe has the logits of all micro-batches before the first backward pass
+    many = np.where(plan.schedule == GPIPE, flying[2], 1.0) * full["last"]
+    logits = (stages.is_single * full["last"], 0.0 * full["last"], stages.has_last * many)
+    # a micro-batch's logits are gone when its blocks are recomputed: the larger of both counts
+    beside = np.maximum(working - full["last"], 0.0)
     activations = (
-        flying[0] * (of_layers(stages.first, repeated[0]) + at_ends) + working,
+        flying[0] * (of_layers(stages.first, repeated[0]) + at_ends) + np.where(stages.is_single > 0, beside, working),
         (flying[1] * middle + working) * mid_exists,
-        (flying[2] * of_layers(stages.last, repeated[3]) + working) * stages.has_last,
+        (flying[2] * of_layers(stages.last, repeated[3]) + beside) * stages.has_last,
     )
-    return activations, (stages.is_single * full["last"], 0.0 * full["last"], stages.has_last * full["last"])
+    return activations, logits

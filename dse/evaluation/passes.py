@@ -64,9 +64,9 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
 
     A pass takes the longer of two streams: its kernels with the exchanges between them, and the host, which needs
     `host_time_per_operator` for each operator (twice backward) and `host_time_per_exchange` for every other rank
-    that an exchange waits for.  Exchanges over the expert axis block, those over the tensor axis too unless the plan
-    overlaps them; a ring over the context axis hides behind the attention core, and ZeRO's gathers and reductions
-    behind the pass.
+    that an exchange waits for.  Exchanges over the tensor and expert axes block unless the plan overlaps them, those of
+    experts with the pass of another micro-batch, forward or backward; a ring over the context axis hides behind the
+    attention core, and ZeRO's gathers and reductions behind the pass.
     """
     block, at = layout.blocks[place], layout.at_pass
     spread = layout.operators.spread
@@ -79,6 +79,9 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
     regathered = 0.5 * ((at["recompute"] == PER_OPERATOR) & (at["sequence_parallel"] > 0))
     exchange, tokens = traffic.exchange.time, 2.0 * float(block.routed > 0) * traffic.tokens.time
     hides = rows.stack.overlap_efficiency * at["overlap_tensor"]
+    if np.any(at["overlap_expert"] > 0):
+        beside = 0.5 * (forward + backward)
+        tokens = exposed(tokens, beside, rows.stack.overlap_efficiency * at["overlap_expert"])
     across = [exposed(number * exchange, window, hides) for window in (forward, backward, repeated)]
     keys = _keys(rows, layout, priced, traffic, place)
     data = _data(rows, layout, traffic, place, forward, backward + repeated)

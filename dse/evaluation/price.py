@@ -84,8 +84,9 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
         array_outputs=chip.arrays_per_core * chip.array_rows * chip.array_columns,
         operand_bytes=operand, output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
     )
+    sustained = stack.matmul_efficiency * stack.sustained_clock
     streams = {
-        "array": matmul_time(chip, *sizes, precision=rows.training.precision, rate=rate) / stack.matmul_efficiency,
+        "array": matmul_time(chip, *sizes, precision=rows.training.precision, rate=rate) / sustained,
         "sram": sram / chip.shared_sram_bandwidth,
         "hbm": hbm / (chip.hbm_bandwidth * stack.memory_efficiency),
     }
@@ -112,6 +113,7 @@ def price_attention(rows: Rows, fused: Fused) -> OperatorPrices:
     pipelined = rows.training.attention == "pipelined"
     if not pipelined:
         rate = rate * chip.synchronous_rate
+    sustained = stack.matmul_efficiency * stack.sustained_clock * stack.attention_efficiency
     compute, moved = [], []
     for row, (sizes, backward) in enumerate(fused.shapes):
         shape = (fused.queries[row], fused.keys[row], fused.groups[row])
@@ -119,7 +121,7 @@ def price_attention(rows: Rows, fused: Fused) -> OperatorPrices:
         seconds = attention_time(
             chip, *shape, width, causal=sizes.causal, backward=backward, rate=rate, overlaps_softmax=pipelined
         )
-        compute.append(seconds / (stack.matmul_efficiency * stack.attention_efficiency))
+        compute.append(seconds / sustained)
         moved.append(
             attention_traffic(
                 *shape, width, key_value_share=sizes.key_value_heads / sizes.heads, backward=backward,

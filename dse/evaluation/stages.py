@@ -100,7 +100,7 @@ def strides(plan: Plan) -> dict[str, np.ndarray]:
     """Distance in ranks between neighbours of each parallel axis, from the order of the axes.
 
     An axis's stride is the product of the degrees of the axes inside it.  Context ranks are the inner neighbours
-    on the data axis ("data" is the stride of both together, "replica" that of data ranks alone).
+    on the data axis, whose stride is that of both together.
     """
     order = plan.order.astype(np.int64)
     degrees = {"tensor": plan.tensor, "data": plan.data * plan.context, "pipeline": plan.pipeline}
@@ -112,7 +112,6 @@ def strides(plan: Plan) -> dict[str, np.ndarray]:
                 inside = np.array([float(_is_inside(name, other, axis)) for name in ORDER])[order]
                 stride = stride * np.where(inside > 0, degrees[other], 1.0)
         found[axis] = stride
-    found["replica"] = found["data"] * plan.context
     return found
 
 

@@ -88,7 +88,7 @@ def price_traffic(rows: Rows, layout: Layout) -> Traffic:
     return Traffic(
         exchange=exchange,
         keys=NO_CALL if sent.keys is None else _call(rows, "all_gather", sent.keys),
-        tokens=NO_CALL if sent.tokens is None else _call(rows, "all_to_all", sent.tokens),
+        tokens=NO_CALL if sent.tokens is None else _call(rows, "all_to_all", sent.tokens, copies_sent(rows, layout)),
         fetch=fetch,
         reduce=reduce,
         fetch_lead=fetch_lead,
@@ -155,10 +155,16 @@ def _transfer(rows: Rows, layout: Layout) -> Call:
     return _where(rows.stack.split_boundary > 0, part + again, whole)
 
 
-def _call(rows: Rows, kind: str, sent: Message) -> Call:
+def copies_sent(rows: Rows, layout: Layout) -> int:
+    """Copies of a token in an all-to-all that sends it once to each place (`Training.dispatch`), else 1."""
+    return layout.blocks["body"].experts_per_token if rows.training.dispatch == "token" else 1
+
+
+def _call(rows: Rows, kind: str, sent: Message, copies: int = 1) -> Call:
     cost = collective_time(
-        rows.cluster, rows.chip, rows.stack, kind, size=sent.size, stride=sent.distance, message=sent.message
-    )
+        rows.cluster, rows.chip, rows.stack, kind,
+        size=sent.size, stride=sent.distance, message=sent.message, copies=copies,
+    )  # fmt: skip
     technology = rows.technology
     energy: Any = cost.bytes_by_tier[0] * technology.link_energy
     for beyond in cost.bytes_by_tier[1:]:

@@ -234,7 +234,7 @@ def _vector_tables(
     if training.precision == "fp8":
         for place, block in blocks.items():
             for backward in (False, True):
-                cast = _cast_elements(place, block, fields, backward)
+                cast = _cast_elements(place, block, fields, backward, training.weight_casts == "pass")
                 if cast is None:
                     continue
                 tasks.append(Task(place, "cast to fp8", "pass", "gradient" if backward else "forward", False, 1.0,
@@ -247,15 +247,16 @@ def _vector_tables(
     return tuple(tasks), elements * per_element[0], elements * per_element[1]
 
 
-def _cast_elements(place: str, block: Block, fields: dict[str, Any], backward: bool) -> Any:
-    """Elements that become fp8: inputs and weights of the linear layers forward, gradients of results backward."""
+def _cast_elements(place: str, block: Block, fields: dict[str, Any], backward: bool, weights: bool) -> Any:
+    """Elements that become fp8: inputs (and weights) of the linear layers forward, gradients of results backward."""
     total: Any = None
     for matmul in block.matmuls:
         if matmul.weight and not matmul.core and place != "last":
             m, n, k, groups = matmul.shard(
                 fields["tensor"], fields["micro_batch"], fields["context"], fields["expert"], fields["expert_tensor"]
             )
-            cast = groups * (m * n) if backward else groups * (m * k + k * n)
+            inputs = m * k + k * n if weights else m * k
+            cast = groups * (m * n) if backward else groups * inputs
             total = cast if total is None else total + cast
     return total
 

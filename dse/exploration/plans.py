@@ -31,7 +31,7 @@ ZERO_BUBBLE = SCHEDULE.index("zero_bubble")
 NEUTRAL = {
     "sequence_parallel": 0, "zero_stage": 0, "overlap_data": 1, "overlap_pipeline": 1, "schedule": 1, "split": 0,
     "expert": 1, "expert_tensor": 1, "zero_group": 0, "reshard": 1, "recompute_layers": 0, "context_ring": 1,
-    "overlap_tensor": 0,
+    "overlap_tensor": 0, "overlap_expert": 0,
 }  # fmt: skip
 
 
@@ -67,6 +67,7 @@ class PlanSpace:
     recompute_layers: tuple[int, ...] = (0,)
     context_ring: tuple[int, ...] = (1,)
     overlap_tensor: tuple[int, ...] = (0,)
+    overlap_expert: tuple[int, ...] = (0,)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> PlanSpace:
@@ -144,6 +145,7 @@ _SHAPE_FIELDS = ("schedule", "interleave", "split", "overlap_pipeline")
 _GROUP_FIELDS = (
     "sequence_parallel", "zero_stage", "recompute", "overlap_data", "order", "expert", "expert_tensor", "zero_group",
     "reshard", "offload", "recompute_layers", "context_ring", "overlap_tensor",
+    "overlap_expert",
 )  # fmt: skip
 
 
@@ -210,6 +212,7 @@ def _on_degrees(degrees: dict[str, int], sequence: int, experts: int, space: Pla
         space.recompute_layers,
         _effective(space.context_ring, "context_ring", context > 1),
         _effective(space.overlap_tensor, "overlap_tensor", tensor > 1),
+        _effective(space.overlap_expert, "overlap_expert", experts > 1),
     )
     grid = np.meshgrid(*(np.array(values, dtype=np.int32) for values in choices), indexing="ij")
     return _canonical(np.stack([axis.reshape(-1) for axis in grid], axis=-1), ranks, tensor)
@@ -225,6 +228,7 @@ def _canonical(groups: np.ndarray, ranks: int, tensor: int) -> np.ndarray:
     column["zero_stage"][alone], column["overlap_data"][alone] = NEUTRAL["zero_stage"], NEUTRAL["overlap_data"]
     column["zero_group"][(column["zero_stage"] == 0) | (column["zero_group"] >= ranks)] = NEUTRAL["zero_group"]
     column["overlap_tensor"][column["sequence_parallel"] == 0] = NEUTRAL["overlap_tensor"]
+    column["overlap_expert"][column["expert"] == 1] = NEUTRAL["overlap_expert"]
     column["reshard"][(column["zero_stage"] < 3) | (column["zero_group"] == 1)] = NEUTRAL["reshard"]
     column["recompute_layers"][column["recompute"] == 0] = NEUTRAL["recompute_layers"]
     shared = np.where(group > 0, np.minimum(group, copies), copies)

@@ -170,8 +170,8 @@ def _reduce(result: Result, goals: Goals, signs: np.ndarray, start: int) -> _Blo
             failures[name] = np.broadcast_to(bad, result.shape).sum(axis=1)
             good &= ~bad
     values = goals.values(result)
-    good &= ~np.isnan(values).any(axis=0)
-    broken = np.isnan(values).any(axis=0)
+    broken = ~np.isfinite(values).all(axis=0)
+    good &= ~broken
     if broken.any():
         failures["not a number"] = broken.sum(axis=1)
     candidates, misses = [], []

@@ -77,7 +77,8 @@ def pieces(design: Design) -> Pieces:
         transfer=_number(layout.transfers.spread(traffic.transfer.time)),
         overlaps_transfer=_number(plan.overlap_pipeline) > 0,
         reduction=_number(once(traffic.gradients.time)),
-        buckets=max(1, int(np.ceil(parameters / _number(r.stack.gradient_bucket)))),
+        # a stack without buckets reduces every gradient as it comes: buckets of a byte
+        buckets=max(1, int(np.ceil(parameters / max(_number(r.stack.gradient_bucket), 1.0)))),
         overlaps_reduction=_number(plan.overlap_data) > 0,
         overlap_efficiency=_number(r.stack.overlap_efficiency),
         gather=_number(once(traffic.gather.time)),

@@ -34,7 +34,8 @@ def attention_time(
     rate              matrix rate relative to bf16
     overlaps_softmax  products of one tile run while the softmax of another does (ping-pong scheduling); otherwise
                       only what the thread scheduler hides by chance
-    Shape: broadcast of chip and sizes; all sizes >= 1; causal expects keys >= queries.
+    Shape: broadcast of chip and sizes; all sizes >= 1; causal with fewer queries than keys
+    is a context rank's fair share, an early and a late piece of the queries: half of its scores are seen.
     """
     model = systolic_attention if chip.compute == "systolic" else tiled_attention
     time = model(
@@ -58,7 +59,6 @@ def tiled_attention(
     hidden: float = 0.5,
     tile: float = 128.0,
     step: float = 32.0,
-    special: float = 16.0,
     local_feed: float = 128.0,
     feed: float = 64.0,
     latency: float = 1000.0,
@@ -72,10 +72,13 @@ def tiled_attention(
     b           scores / special + lane operations over all lanes: 4 a score forward (scale, maximum, sum, conversion),
                 6 backward; backward also exchanges probabilities and their gradients through local SRAM (8 B a score)
                 and adds fp32 query gradients in shared SRAM (4 B x head_dim / tile a score)
-    hidden      share of the shorter of a and b that the longer hides.  Assumption for plain kernels 0.5, range 0 to 1
+    hidden      share of the shorter of a and b that the longer hides.  Assumption for plain kernels 0.5, range 0 to 1.
+                Kernels that overlap by design hide all of it on cores that hold two output tiles
+                (`Chip.tiles_per_core`): one is multiplied while the softmax of the other runs
     tile        positions of a tile: 128 in FlashAttention-2 and -3           [Dao 2023, arXiv 2307.08691; their code]
     step        widths of a head that kernels are built for                  [flash-attention repository, 32 apart]
-    special     exponentials a cycle of a core     [CUDA C programming guide, throughput of compute capability 8.0, 9.0]
+    special     exponentials a cycle of a core, `Chip.exponentials_per_core`: 16 on compute capability 8.0 to 10.0
+                                                                                       [CUDA C programming guide]
     local_feed  bytes a cycle of local SRAM, feed of shared SRAM to a core    [NVIDIA A100 white paper 2020]
     latency     cycles until the first operands of a tile are there.  Assumption, 500 to 2000
     Ignores splitting of the keys of one query tile over cores (decoding), and clock drops under load.
@@ -90,15 +93,18 @@ def tiled_attention(
     walk = waves * full
     mean = full
     if causal:
-        mean = full - np.maximum(np.minimum(kept, walked) - tile, 0.0) / 2.0
+        mean = full - np.maximum(walked - tile, 0.0) / 2.0
         walk = np.minimum(walk, np.maximum(units / cores * mean + full / 2.0, full))
     scores = walk * tile
     products, operations = (5.0, 6.0) if backward else (2.0, 4.0)
     matrix = scores * (products * width / (macs * rate))
-    softmax = scores / special + units * mean * (tile * operations) / chip.vector_lanes
+    softmax = scores / chip.exponentials_per_core + units * mean * (tile * operations) / chip.vector_lanes
     if backward:
         softmax = softmax + scores * (8.0 / local_feed + 4.0 * width / (tile * feed))
-    cycles = matrix + softmax - _hidden(hidden, backward, overlaps_softmax) * np.minimum(matrix, softmax)
+    share = _hidden(hidden, backward, overlaps_softmax)
+    if overlaps_softmax:
+        share = share + (1.0 - share) * (chip.tiles_per_core - 1.0)
+    cycles = matrix + softmax - share * np.minimum(matrix, softmax)
     time = (cycles + waves * latency) / chip.clock
     if overlaps_softmax:
         return time
@@ -140,7 +146,7 @@ def systolic_attention(
     matrix = matrix + outputs
     walked = np.asarray(keys, dtype=float)
     if causal:
-        walked = keys - np.maximum(np.minimum(queries, keys) - chip.array_rows, 0.0) / 2.0
+        walked = keys - np.maximum(keys - chip.array_rows, 0.0) / 2.0
         matrix = matrix * (walked / keys)
     operations = exponential + (6.0 if backward else 4.0)
     softmax = groups * queries * walked * operations / (chip.vector_lanes * chip.clock)

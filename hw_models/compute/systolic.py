@@ -1,6 +1,6 @@
 """How many cycles a systolic array takes for a matrix product, and how a chip of arrays shares one.
 
-Not here: whether memories can feed the arrays (memory/tiling.py); sustained efficiency (the caller).
+Not here: whether memories can feed the arrays (memory/tiling.py, memory/offchip.py); sustained efficiency (the caller).
 Theory: docs/models/systolic.md.
 """
 
@@ -64,6 +64,16 @@ def sram_words(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any, columns: Any
     b = np.where(output, folds_r, np.where(inputs, folds_c, 1.0)) * k * n
     c = np.where(output, 1.0, folds_r) * m * n
     return a, b, c
+
+
+def mapping_efficiency(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any, columns: Any) -> Any:
+    """Share of an array's cells that hold a part of the product, averaged over folds: S_r S_c / (f_r R f_c C).
+
+    1 where both mapped dimensions are multiples of the array.         [equal to SCALE-Sim v2]
+    """
+    on_rows, on_columns, _ = mapped(dataflow, m, n, k)
+    folds = np.ceil(on_rows / rows) * np.ceil(on_columns / columns)
+    return on_rows * np.asarray(on_columns, dtype=float) / (folds * rows * columns)
 
 
 def partial_sum_words(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any) -> Any:

@@ -46,8 +46,11 @@ def matmul_time(
 
     t = min over (tm, tn, s) of  waves (ceil(K / (s step)) cycles_step + epilogue + latency) / clock + exposed stores
     waves       = ceil(ceil(M / tm) ceil(N / tn) groups s / cores)
-    cycles_step = max(tm tn step / (MACs a cycle of a core), (tm + tn) step 2 B / feed) / rate
+    cycles_step = max(tm tn step / (MACs a cycle of a core), (tm + tn) step 2 B / feed) / rate;  c cores a tile
+                (`Chip.cores_per_tile`) share the wider operand: min(tm, tn) + max(tm, tn) / c
     epilogue    = tm tn 2 B / feed;  with s > 1 partial sums are written and read in fp32: tm tn 8 B / feed
+                With two tiles a core (`Chip.tiles_per_core`) epilogue, latency and stores hide behind the next tile,
+                all but the last                  [NVIDIA CUTLASS documentation, tcgen05: CTA pairs, tensor memory]
     step        inner depth of one matrix instruction (16 for bf16)
     feed        bytes a cycle from the shared cache to a core: 64 is one port of the A100; the cache as a whole
                 gives 5120 B a cycle to 108 cores, 47 each                     [NVIDIA A100 white paper 2020]
@@ -71,12 +74,18 @@ def matmul_time(
     if np.ndim(rate) or rate != 1.0:
         # Rates divide the three counts of steps, not the nine kernels.
         steps = {pieces: count / rate for pieces, count in steps.items()}
+    aside = chip.tiles_per_core - 1.0  # the share of tiles' ends that other tiles hide
     best: Any = np.inf
     for height, width, pieces in kernels:
         # One instruction step of the tile, in cycles, and what a tile costs beside its steps.
-        cycles = np.maximum(height * width * step / macs, (height + width) * step * 2.0 / feed)
+        operands = min(height, width) + max(height, width) / chip.cores_per_tile
+        cycles = np.maximum(height * width * step / macs, operands * step * 2.0 / feed)
         once = height * width * (2.0 if pieces == 1 else 8.0) / feed + latency
         # One expression each: NumPy then reuses the temporary arrays.
         waves = np.ceil(tile_rows[height] * tile_columns[width] * pieces / cores)
-        best = np.minimum(best, waves * (steps[pieces] * cycles + once))
-    return best / chip.clock + np.asarray(m) * n * groups * (2.0 * exposed) / chip.hbm_bandwidth
+        if np.ndim(aside) or aside:
+            best = np.minimum(best, waves * (steps[pieces] * cycles + once * (1.0 - aside)) + once * aside)
+        else:  # the same bits, fewer operations
+            best = np.minimum(best, waves * (steps[pieces] * cycles + once))
+    exposed_bytes = 2.0 * exposed * (1.0 - aside)
+    return best / chip.clock + np.asarray(m) * n * groups * exposed_bytes / chip.hbm_bandwidth

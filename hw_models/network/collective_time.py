@@ -55,12 +55,14 @@ class Level(NamedTuple):
 
 
 def collective_time(
-    cluster: Cluster, chip: Chip, stack: Stack, kind: str, *, size: Any, stride: Any, message: Any
+    cluster: Cluster, chip: Chip, stack: Stack, kind: str, *, size: Any, stride: Any, message: Any, copies: int = 1
 ) -> CollectiveCost:
     """Time of one collective over the groups {r0 + stride i, i < size}, all groups at once.
 
     kind     one of KINDS.  point_to_point goes to the next member and takes as long as the slowest such hop.
     message  S [B]: the full tensor (all-to-all: what one rank holds; point to point: what is sent)
+    copies   of an all-to-all: S holds each row so many times, for different ranks, and a row crosses only once to
+             each unit and each rank that wants it, forwarded inside (DeepEP); 1: every copy travels by itself
 
     ring              one pass over all ranks, paced by the slowest tier crossed.  The n_0 members of a unit, at
                       most `stack.rails` of them, are parallel rails (one ring through each), so tier i offers
@@ -73,7 +75,7 @@ def collective_time(
     in_network        the switch adds up: all-reduce of a group inside one unit of a reducing switch.
     The cheapest that exists in `stack` and can run is taken, ties to the first of ALGORITHMS; where none can run,
     the ring.  Beside it a collective costs one `collective_launch`, and a step the latency of its tier times
-    `collectives.protocol_share` of the message (of an all-to-all: of what one peer gets).
+    `collectives.protocol_share` of the message.
     A group of 1 or 0 bytes costs exactly 0; a chip without links takes beyond 1e200 s.
     Shapes: all fields, size, stride and message broadcast, e.g. (H, 1) with (S,) to (H, S).
     """
@@ -85,7 +87,7 @@ def collective_time(
         if kind == "point_to_point":
             cost = _point_to_point(levels, size, message, protocol=_protocol_share(stack, message))
         elif kind == "all_to_all":
-            cost = _all_to_all(levels, size, message, protocol=_protocol_share(stack, message / size))
+            cost = _all_to_all(levels, size, message, protocol=_protocol_share(stack, message), copies=copies)
         else:
             switch = None
             if kind == "all_reduce" and "in_network" in stack.algorithms:
@@ -259,16 +261,39 @@ def _halving_delay(levels: list[Level]) -> Any:
     return delay
 
 
-def _all_to_all(levels: list[Level], size: Any, message: Any, *, protocol: Any) -> CollectiveCost:
-    """S/n to every other rank over the innermost tier both are in; tiers one after the other."""
+def _all_to_all(
+    levels: list[Level], size: Any, message: Any, *, protocol: Any, copies: int = 1, at_once: float = 8.0
+) -> CollectiveCost:
+    """S/n to every other rank over the innermost tier both are in; tiers one after the other.
+
+    at_once  peers whose messages are under way together, so that a rank waits ceil(peers / at_once) latencies
+             [NCCL, src/include/device.h: 8 sends and receives in a batch]
+    copies   see `collective_time`: a tier carries what `_forwarded` says
+    """
     time: Any = 0.0
     sent = []
     for level in levels:
         peers = (level.ranks - 1) * level.inside
+        waits = np.ceil(peers / at_once)
         part = message * (peers / size)
-        time = time + collectives.transfer_time(peers * level.latency * protocol, part, level.wires.direct)
+        if copies > 1:
+            part, waits = _forwarded(level, size, message, copies), np.ceil((level.ranks - 1) / at_once)
+        time = time + collectives.transfer_time(waits * level.latency * protocol, part, level.wires.direct)
         sent.append(part)
     return CollectiveCost(time, np.full(np.shape(time), DIRECT), tuple(sent))
+
+
+def _forwarded(level: Level, size: Any, message: Any, copies: int) -> Any:
+    """Bytes a rank sends at a tier when a row crosses once to each unit that holds some of its `copies` readers.
+
+    S/k D (n - 1)/n,  D = U (1 - (1 - 1/U)^k) of the U = size / inside units at this tier want a row, k copies drawn
+    independently; of the n units beside each other here one holds the row already.
+    """
+    units = size / level.inside
+    missed: Any = 1.0
+    for _ in range(copies):
+        missed = missed * (1.0 - 1.0 / units)
+    return message / copies * (units * (1.0 - missed)) * ((level.ranks - 1) / level.ranks)
 
 
 def _point_to_point(levels: list[Level], size: Any, message: Any, *, protocol: Any) -> CollectiveCost:

@@ -1,7 +1,7 @@
-"""Power of a chip: what it draws when nothing runs, and the most a sustained step makes it draw (TDP).
+"""Power of a chip: idle, the most that real work makes it draw, and what it is designed for (TDP).
 
-Not here: voltage and frequency scaling; energy an operation does not depend on the clock, so dynamic power is
-proportional to it. Constants and their sources: data/technology.csv.
+Not here: temperature; voltage other than nominal (dvfs.py). Constants and their sources: data/technology.csv.
+Theory and agreement with published chips: docs/models/power.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from hw_models.technology import Technology
 
 #: Blocks of the thermal design power.
 BLOCKS = ("arrays", "vector", "local_sram", "shared_sram", "hbm", "links", "leakage", "idle")
+#: Blocks that do not depend on what runs.
+STATIC = ("leakage", "idle")
 
 _NEEDED = (
     "mac_energy",
@@ -27,6 +29,7 @@ _NEEDED = (
     "link_energy",
     "peak_activity",
     "vector_activity",
+    "design_margin",
 )
 
 
@@ -64,11 +67,13 @@ def static_power(chip: Chip, technology: Technology) -> Any:
     return technology.leakage * die_area(chip, technology) + technology.idle_power
 
 
-def tdp_by_block(chip: Chip, technology: Technology, *, precision: str | None = None) -> dict[str, Any]:
-    """Thermal design power by block [W]: peak dynamic power x peak_activity, plus leakage and idle power.
+def sustained_power_by_block(
+    chip: Chip, technology: Technology, *, precision: str | None = None
+) -> dict[str, Any]:
+    """The most that sustained work draws, by block [W]: peak dynamic power x peak_activity, leakage, idle power.
 
     peak_activity: the hottest sustained step keeps arrays, memories and links together at this share of their
-    peaks; accelerators sustain that share of their peak matrix rate within their power limit."""
+    peaks; accelerators sustain that share of their peak matrix rate."""
     technology.need("power", "leakage", "idle_power")
     dynamic = dynamic_power_by_block(chip, technology, precision=precision)
     blocks = {name: power * technology.peak_activity for name, power in dynamic.items()}
@@ -77,9 +82,42 @@ def tdp_by_block(chip: Chip, technology: Technology, *, precision: str | None = 
     return blocks
 
 
+def tdp_by_block(chip: Chip, technology: Technology, *, precision: str | None = None) -> dict[str, Any]:
+    """Thermal design power by block [W].
+
+    Tensor cores: the clock is a boost that firmware lowers at the limit, so the design power is the sustained one.
+    Arrays and lanes share issue slots and register ports: either the arrays run (vector_activity of the lanes beside
+    them) or every lane, whichever draws more. That is what a chip without matrix units is designed for.
+    Systolic: the clock is fixed and nothing throttles, so cooling must hold when all arrays, all lanes (an
+    instruction word feeds both) and all memories run at their peak at once, on the worst data: x design_margin."""
+    blocks = sustained_power_by_block(chip, technology, precision=precision)
+    t = technology
+    lanes = chip.vector_lanes * chip.clock * t.vector_energy
+    if chip.compute == "systolic":
+        share = t.design_margin / t.peak_activity
+        grown = {name: power if name in STATIC else power * share for name, power in blocks.items()}
+        return grown | {"vector": lanes * t.design_margin}
+    work = blocks["arrays"] + blocks["local_sram"] + blocks["vector"]
+    all_lanes = lanes * t.peak_activity
+    hotter = all_lanes > work
+    return blocks | {
+        "arrays": np.where(hotter, 0.0, blocks["arrays"]),
+        "local_sram": np.where(hotter, 0.0, blocks["local_sram"]),
+        "vector": np.where(hotter, all_lanes, blocks["vector"]),
+    }
+
+
+def sustained_power(chip: Chip, technology: Technology, *, precision: str | None = None) -> Any:
+    """The most that sustained work draws [W]: the sum of its blocks."""
+    return _total(sustained_power_by_block(chip, technology, precision=precision))
+
+
 def tdp(chip: Chip, technology: Technology, *, precision: str | None = None) -> Any:
     """Thermal design power [W]: the sum of its blocks."""
-    blocks = tdp_by_block(chip, technology, precision=precision)
+    return _total(tdp_by_block(chip, technology, precision=precision))
+
+
+def _total(blocks: dict[str, Any]) -> Any:
     total = blocks[BLOCKS[0]]
     for name in BLOCKS[1:]:
         total = total + blocks[name]
