@@ -14,6 +14,7 @@ from dse.atomic import write_atomic
 from dse.calibration import LeftOut, leave_one_out
 from dse.validation import Compared, Fit, Score, Validation, fitted, residuals, validate
 from dse.validation_report import SUMMARY_WORDS, coverage
+from hw_models.stacks import names
 
 #: What is known of the errors; each was seen by comparing sums of parts with measured ones.
 CAUSES = (
@@ -53,7 +54,7 @@ def main() -> None:
 
 def page(shipped: Validation, more: Validation | None, left: Sequence[LeftOut] = ()) -> list[str]:
     """The lines of the page."""
-    pairs = ", ".join(f"{name} on {device}" for name, device in sorted(fitted())) or "none"
+    pairs = ", ".join(f"{name} on {device}" for name, device in sorted(fitted()) if name in names()) or "none"
     lines = [
         "# Validation",
         "",
