@@ -22,8 +22,10 @@ def main() -> None:
 
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--data", default=os.environ.get("DSE_DATA", "."), help="folder with chips.csv")
-    folder = Path(reader.parse_args().data)
-    with (folder / "chips.csv").open(encoding="utf-8") as stream:
+    table = Path(reader.parse_args().data) / "chips.csv"
+    if not table.is_file():
+        reader.error(f"--data: no chips.csv in {str(table.parent)!r}")
+    with table.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     found = leave_one_out(rows)
     print("| chip | quantity | published | model | error | without the chip |\n|---|---|---|---|---|---|")

@@ -249,14 +249,6 @@ def product_seconds(
     return _plain(price_matmuls(laid, work(body, design.training, once, paired=laid.paired)).time[0])
 
 
-def gemm_seconds(row: Row) -> Any:
-    """Time of one product of a row on its chip [s], without launch."""
-    sizes = (int(float(row[key])) for key in ("M", "N", "K"))
-    part = chip_of(row["device"])
-    constants = replace(kernel_stack(part), sustained_clock=1.0)
-    return product_seconds(part, constants, *sizes, precision=row["dtype"])
-
-
 def pass_seconds(chip: Chip, constants: Stack, kernel: str, elements: float, moved: float = 2.0) -> Any:
     """Time of an element-wise or row-wise pass that moves each element `moved` times in two bytes [s]."""
     return _plain(

@@ -444,3 +444,14 @@ def test_equal_products_priced_once_cost_what_each_costs_alone() -> None:
                 for one, two in zip(its, mine, strict=True):
                     for name in ("time", "sram", "hbm"):
                         np.testing.assert_array_equal(getattr(alone, name)[one.row], getattr(together, name)[two.row])
+
+
+def test_only_gradients_of_weights_can_be_put_off_by_a_schedule() -> None:
+    """Both gradients of attention's products are input gradients, which the stage before waits for."""
+    plan = plan_of({**exact_plans(3, 5), "recompute": np.zeros(3)})
+    for attention in ("fused", "materialized"):
+        training = Training(attention=attention)  # type: ignore[arg-type]
+        done = lay_out(plan, WORKLOAD, training, paired=False).work
+        late = {task.operator for task in done.tasks if task.within(("body", "weights"))}
+        products = {task.operator for task in done.tasks if task.kind == "product" and task.place == "body"}
+        assert late == products - {"scores", "context"} and late

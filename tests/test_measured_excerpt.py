@@ -12,8 +12,9 @@ from dse.measured_runs import Case
 from dse.validation import Fit, predicted_cases, read_files
 
 EXCERPT = Path(__file__).parent / "data" / "measured_excerpt.csv"
-#: Largest error of a row, and of the mean over rows: wide, since no constant was fitted to any of them.
-EACH, MEAN = 0.65, 0.25
+#: Largest error of a row, and of the mean over rows; all but a tenth of the rows are within `MOST`.  Some of the rows
+#: were fitted; one takes twice the time of the same work in smaller pieces.
+EACH, MEAN, MOST = 0.55, 0.08, 0.15
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +46,10 @@ def test_every_row_is_within_the_band(predicted: tuple[list[Case], Fit]) -> None
     found = errors(predicted[0])
     assert {row: round(error, 2) for row, error in found.items() if abs(error) > EACH} == {}
     assert np.mean(np.abs(list(found.values()))) < MEAN
+    assert np.quantile(np.abs(list(found.values())), 0.9) < MOST
 
 
 @pytest.mark.parametrize("group", ["megatron_sc21_t1", "korthikanti_t5"])
-def test_megatron_on_a100_is_within_15_percent(predicted: tuple[list[Case], Fit], group: str) -> None:
+def test_megatron_on_a100_is_within_10_percent(predicted: tuple[list[Case], Fit], group: str) -> None:
     found = errors([case for case in predicted[0] if case.set.endswith(group)])
-    assert len(found) >= 7 and max(map(abs, found.values())) < 0.15
+    assert len(found) >= 7 and max(map(abs, found.values())) < 0.10

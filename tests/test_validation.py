@@ -17,7 +17,6 @@ from dse.cli import main
 from dse.errors import ConfigError
 from dse.evaluation.evaluate import evaluate
 from dse.measured_devices import node_bandwidth
-from dse.measured_kernels import OneProduct, gemm_seconds
 from dse.measured_parts import formula_bytes
 from dse.measured_runs import Case, Skip, design_of, measured_time, run_case
 from dse.measured_tables import Cells
@@ -40,7 +39,6 @@ from dse.validation import (
 )
 from dse.validation_report import comparisons, residual_figures, write_report
 from hw_models.stacks import Constants
-from workloads.operators import Matmul
 from workloads.training import parameters
 
 SCORE_KEYS = (
@@ -271,13 +269,6 @@ def test_a_run_that_would_not_fit_is_a_miss_and_an_unstated_one_is_apart() -> No
     assert (fit.n, fit.n_fit) == (1, 0) and fit.misses[0][0] == "R1" and fit.misses[0][2] > 394 / 80
     _, fit = predicted_cases([run_case({**big, "zero_stage": "", "split": "context"}, "runs", 1)])
     assert fit.n == 0 and fit.misses == () and fit.unstated[0][0] == "R1"
-
-
-def test_one_product_alone_is_priced_like_an_operator_of_a_step() -> None:
-    row = {"M": "8192", "N": "8192", "K": "8192", "device": "A100-SXM-80GB", "dtype": "fp16"}
-    ideal = 2 * 8192**3 / 312e12
-    assert ideal < gemm_seconds(row) < 1.5 * ideal
-    assert OneProduct(Matmul("p", 2, 3, 5)).blocks(1)[1].flops == 60
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 from dse.evaluation.stages import PLACES
 from workloads.operators import Attention, Block, Matmul, Vector
 from workloads.precision import Precision, Training
-from workloads.training import PHASES, phase_dimensions
+from workloads.training import PHASES, gradient_phase, phase_dimensions
 
 #: Sets of tasks that are summed, of every block: its passes; of the forward pass the attention core, the
 #: element-wise passes and the products outside the core; of the backward pass the weight gradients.
@@ -193,7 +193,9 @@ def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[T
         if row == len(distinct):
             distinct.append(product)
         op = product.matmul
-        tasks.append(Task(product.place, op.name, "product", product.phase, op.core, 1.0, row))
+        # both gradients of a product of activations are input gradients: a schedule cannot put one off
+        phase = gradient_phase(op) if product.phase == "weight_gradient" else product.phase
+        tasks.append(Task(product.place, op.name, "product", phase, op.core, 1.0, row))
     return tuple(tasks), distinct
 
 
