@@ -259,10 +259,11 @@ def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tup
         utilisation = None if macs is None or not time else 2.0 * _number(macs[task.row]) / peak / time
         binding = "launch" if launch > streamed else stream
         for phase, layers in _runs(layout, task):
-            device = share * layers * time
+            device = share * layers * task.times * time
             block = layout.blocks[task.place]
+            count = int(block.count * task.times)
             found.append(
-                Operator(block.name, task.operator, phase, time, block.count, device, device / total, binding,
+                Operator(block.name, task.operator, phase, time, count, device, device / total, binding,
                          utilisation)
             )  # fmt: skip
             waiting = device * (launch / time) if time else 0.0

@@ -28,6 +28,13 @@ class Matmul:
                      a device holds max(n_groups / tensor, 1) of them
     experts          matrices of which each row meets one: m counts routed rows (tokens x experts a token), spread
                      evenly; a weight with groups 1
+    window, stride   of a convolution: taps of its kernel (k counts channels x taps) and product of its strides.  Rows of
+                     the left operand are windows that overlap: the tensor they are cut from is read, and an input
+                     gradient is itself a convolution over input positions (`phase_sizes`)
+    steps            the product runs in as many parts of its rows one after the other (a recurrent layer); its weight
+                     gradient is one product
+    input_gradient   False: its input is data (or depends on no parameter), and gets no gradient
+    repeats          how many times a block runs it, on equal sizes
     """
 
     name: str
@@ -41,11 +48,40 @@ class Matmul:
     n_groups: int = 0
     n_group_width: int = 0
     experts: int = 0
+    window: int = 1
+    stride: int = 1
+    steps: int = 1
+    input_gradient: bool = True
+    repeats: int = 1
 
     @property
     def flops(self) -> int:
         """Forward FLOP of one sample, exact (a multiply-add is 2)."""
-        return 2 * self.m * (self.n + self.n_groups * self.n_group_width) * self.k * self.groups
+        return 2 * self.m * (self.n + self.n_groups * self.n_group_width) * self.k * self.groups * self.repeats
+
+    @property
+    def training_flops(self) -> int:
+        """FLOP of one sample forward and backward: three products, two where the input gets no gradient."""
+        return (3 if self.input_gradient else 2) * self.flops
+
+    def phase_sizes(self, phase: str, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any, float]:
+        """(M, N, K) of the product that `phase` computes for a forward product of (m, n, k), and the part of its left
+        operand that is distinct elements.
+
+        forward          (m, n, k)                    w taps, s stride: distinct min(s, w)/w
+        input gradient   (m s', k/w, n w/s')          s' = min(s, w): a position meets w/s' taps; distinct 1/w
+        weight gradient  (k, n, m)                    distinct min(s, w)/w
+        Each is m n k multiply-adds; a product that is no convolution has w = s = 1 and everything distinct.
+        """
+        reached = float(min(self.stride, self.window))
+        distinct = reached / self.window
+        if phase == "forward":
+            return m, n, k, distinct
+        if phase == "input_gradient":
+            return m * reached, k / self.window, n * (self.window / reached), 1.0 / self.window
+        if phase == "weight_gradient":
+            return k, n, m, distinct
+        raise ValueError(f"phase: found {phase!r}, allowed: forward, input_gradient, weight_gradient")
 
     def shard(
         self, tensor: Any, samples: Any, context: Any = 1.0, expert: Any = 1.0, expert_tensor: Any = 1.0
@@ -87,6 +123,9 @@ class Vector:
     split      "tensor": divided by the tensor degree; "sequence": divided only with sequence parallelism
     core       part of the attention core; a fused attention kernel keeps it on chip
     loss       intermediate results of the loss; a fused cross-entropy kernel keeps them on chip
+    steps      the pass runs in as many parts one after the other (a recurrent layer)
+    gradient   False: nothing before it needs a gradient, so that it has no backward pass
+    repeats    how many times a block runs it, on equal sizes
     """
 
     name: str
@@ -100,6 +139,9 @@ class Vector:
     split: Literal["", "tensor", "sequence"] = ""
     core: bool = False
     loss: bool = False
+    steps: int = 1
+    gradient: bool = True
+    repeats: int = 1
 
     def shard(self, tensor: Any, sequence_parallel: Any, samples: Any) -> Any:
         """Elements of the pass on one device for `samples` samples (a share of one where context splits it)."""
@@ -123,6 +165,7 @@ class Attention:
     queries, keys            rows of Q, of K and V; the context degree divides queries
     head_dim, value_dim      width of a head of Q and K, and of V
     causal                   a query sees no later key: a kernel may skip tiles above the diagonal
+    repeats                  how many times a block runs it, on equal sizes
     """
 
     heads: int
@@ -132,11 +175,12 @@ class Attention:
     head_dim: int
     value_dim: int
     causal: bool = False
+    repeats: int = 1
 
     @property
     def flops(self) -> int:
         """Forward FLOP of one sample, the full square (nothing is skipped), exact."""
-        return 2 * self.heads * self.queries * self.keys * (self.head_dim + self.value_dim)
+        return 2 * self.heads * self.queries * self.keys * (self.head_dim + self.value_dim) * self.repeats
 
 
 @dataclass(frozen=True)
@@ -156,6 +200,25 @@ class Saved:
     core: int
     statistics: int
     input: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of a block that holds layers of several kinds: where a pipeline may be cut.
+
+    flops, moved   forward FLOP, and elements read and written, of one sample
+    parameters     numbers it trains
+    kept, input    bytes it keeps for its backward pass, and those of its input alone, of one sample, 2-byte activations
+    boundary       elements a sample that cross to the next cell
+    """
+
+    name: str
+    flops: int
+    moved: int
+    parameters: int
+    kept: int
+    input: int
+    boundary: int
 
 
 @dataclass(frozen=True)
@@ -181,7 +244,11 @@ class Block:
     context_exchange   elements a sample of keys and values that context ranks show each other; divided by the
                  tensor degree as the indivisible groups of `group_count` are
     causal       its attention is causal: a fused kernel may skip masked tiles (FLOP count the full square)
-    attention    sizes of its attention core, None without one; equal to those of its core operators
+    attention    sizes of its attention core, None without one, several where they differ; equal to those of its core
+                 operators
+    cells        of a body of layers of several kinds: they run in this order, count is 1, and pipeline stages hold
+                 some of them each
+    exchanged    elements a sample of one reduction where that is not `boundary` (0: it is)
     """
 
     name: str
@@ -205,12 +272,31 @@ class Block:
     routed: int = 0
     context_exchange: int = 0
     causal: bool = False
-    attention: Attention | None = None
+    attention: Attention | tuple[Attention, ...] | None = None
+    cells: tuple[Cell, ...] = ()
+    exchanged: int = 0
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Sizes of its attention cores."""
+        if self.attention is None:
+            return ()
+        return self.attention if isinstance(self.attention, tuple) else (self.attention,)
+
+    @property
+    def layers(self) -> int:
+        """How many layers pipeline stages may divide."""
+        return self.count * max(len(self.cells), 1)
 
     @property
     def flops(self) -> int:
         """Forward FLOP of the matrix products of one block and one sample, exact."""
         return sum(matmul.flops for matmul in self.matmuls)
+
+    @property
+    def training_flops(self) -> int:
+        """FLOP of its matrix products forward and backward, one block and one sample, exact."""
+        return sum(matmul.training_flops for matmul in self.matmuls)
 
     @property
     def core_flops(self) -> int:

@@ -63,8 +63,10 @@ def forward_flops(workload: Workload) -> int:
 
 
 def model_flops(workload: Workload) -> int:
-    """FLOP of forward and backward without recomputation: 3 x forward, exact.  MFU counts these."""
-    return 3 * forward_flops(workload)
+    """FLOP of forward and backward without recomputation, exact: 3 x forward, less the input gradient of layers whose
+    input is data.  MFU counts these."""
+    per_sample = sum(block.count * block.training_flops for block in workload.network.blocks(workload.sequence))
+    return per_sample * workload.global_batch
 
 
 def hardware_flops(workload: Workload, recompute: Literal["none", "selective", "full", "per_operator"]) -> int:

@@ -12,6 +12,9 @@ import numpy as np
 
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
+from hw_models.memory.noc import shared_sram_supply
+from hw_models.physical.dvfs import capped_point
+from hw_models.physical.energy import shared_sram_byte_energy
 from hw_models.stack import Stack
 from hw_models.stacks import stack as stack_named
 from hw_models.technology import Technology
@@ -93,7 +96,9 @@ def _dimensions(model: Any) -> int:
 class Rows:
     """A design whose numbers are float columns that broadcast against each other.
 
-    paired   True: hardware and plan are (N,) row by row; False: hardware (H, 1), plan (P,)
+    chip, technology   as the chip works: see `working_point`; what it is built and rated for is in rated_*
+    paired             True: hardware and plan are (N,) row by row; False: hardware (H, 1), plan (P,)
+    violations         what the hardware alone breaks, feasible at <= 0
     """
 
     chip: Chip
@@ -104,6 +109,9 @@ class Rows:
     stack: Stack
     training: Training
     paired: bool
+    rated_chip: Chip
+    rated_technology: Technology
+    violations: dict[str, Any]
 
 
 def rows(design: Design) -> Rows:
@@ -120,16 +128,53 @@ def rows(design: Design) -> Rows:
         def shape_of(value: np.ndarray) -> np.ndarray:
             return value if value.ndim == 2 else value[:, None]
 
+    rated_chip, rated_technology = _shaped(design.chip, shape_of), _shaped(constants, shape_of)
+    chip, technology, violations = working_point(rated_chip, rated_technology, precision=design.training.precision)
     return Rows(
-        chip=_shaped(design.chip, shape_of),
+        chip=chip,
         cluster=_shaped(design.cluster, shape_of),
         plan=unchecked(design.plan, dict(_numeric(design.plan))),
         workload=design.workload,
-        technology=_shaped(constants, shape_of),
+        technology=technology,
         stack=_shaped(design.stack, shape_of),
         training=design.training,
         paired=paired,
+        rated_chip=rated_chip,
+        rated_technology=rated_technology,
+        violations=violations,
     )
+
+
+#: What a power cap that no clock meets breaks.
+POWER_RULE = "power_cap"
+#: Energies that follow the supply voltage of the logic squared, and leakage, whose power does.
+_OF_THE_CORE = ("mac_energy", "vector_energy", "local_sram_energy", "shared_sram_energy", "leakage")
+
+
+def working_point(
+    chip: Chip, technology: Technology, *, precision: str | None
+) -> tuple[Chip, Technology, dict[str, Any]]:
+    """The plain chip that works as this one does, its constants there, and what it breaks; once a hardware row.
+
+    network and banks   shared SRAM gives the least of its bandwidth, the network's and the banks'; a byte from it
+                        costs its bank, wires and routers
+    power cap           clock x; bandwidth of shared SRAM x; energies of arrays, lanes and SRAM, and leakage, v^2,
+                        with v the voltage at x
+    A chip without any of them is returned as it is; a row without them among others keeps its bits."""
+    changes: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    if np.any(chip.noc) or np.any(chip.sram_banks):
+        changes = {"shared_sram_bandwidth": shared_sram_supply(chip), "noc": 0.0, "sram_banks": 0.0}
+        constants["shared_sram_energy"] = shared_sram_byte_energy(chip, technology)
+    if not np.any(chip.power_cap):
+        return (unchecked(chip, changes), unchecked(technology, constants), {}) if changes else (chip, technology, {})
+    point = capped_point(chip, technology, precision=precision)
+    supply = changes.get("shared_sram_bandwidth", chip.shared_sram_bandwidth)
+    changes |= {"clock": chip.clock * point.clock, "shared_sram_bandwidth": supply * point.clock, "power_cap": 0.0}
+    switching = point.voltage * point.voltage
+    for name in _OF_THE_CORE:
+        constants[name] = constants.get(name, getattr(technology, name)) * switching
+    return unchecked(chip, changes), unchecked(technology, constants), {POWER_RULE: point.excess}
 
 
 def take(model: Model, index: np.ndarray) -> Model:

@@ -44,6 +44,7 @@ def evaluate_rows(r: Rows, layout: Layout, wanted: frozenset[str] | None = None)
         DEVICES_RULE: device_violation(layout.plan, r.cluster.devices),
         **layout.violations,
         "memory": memory / r.chip.hbm_capacity - 1.0,
+        **r.violations,
     }
     metrics = _times(r, layout, step) | _hardware(r) | _memory(layout, memory, reserve)
     if wanted is None or wanted & set(TIME_PARTS):
@@ -74,9 +75,9 @@ def _times(r: Rows, layout: Layout, step: Step) -> Late:
     workload = r.workload
     tokens, batch = float(workload.tokens), float(workload.global_batch)
     devices = r.cluster.devices
-    chip_peak = r.chip.peak_flops(r.training.precision) * devices
-    power = tdp(r.chip, r.technology, precision=r.training.precision) * devices
-    area = die_area(r.chip, r.technology) * devices
+    chip_peak = r.rated_chip.peak_flops(r.training.precision) * devices
+    power = tdp(r.rated_chip, r.rated_technology, precision=r.training.precision) * devices
+    area = die_area(r.rated_chip, r.rated_technology) * devices
     time = step.time
     return {
         "step_time": lambda: time,
@@ -93,8 +94,8 @@ def _times(r: Rows, layout: Layout, step: Step) -> Late:
 
 def _hardware(r: Rows) -> Late:
     """Area and power of one chip."""
-    peak_power = tdp(r.chip, r.technology, precision=r.training.precision)
-    area = die_area(r.chip, r.technology)
+    peak_power = tdp(r.rated_chip, r.rated_technology, precision=r.training.precision)
+    area = die_area(r.rated_chip, r.rated_technology)
     return {"peak_power": _same(peak_power), "tdp": _same(peak_power), "die_area": _same(area)}
 
 
@@ -112,7 +113,8 @@ def _energy(r: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Tr
     """Joules of a step of the whole cluster, by kind and in all."""
     compute, communication = energies(r, layout, blocks, traffic)
     devices, tokens = r.cluster.devices, float(r.workload.tokens)
-    static = static_power(r.chip, r.technology) * devices * step.time
+    # the die as it is built, leaking at the voltage it works at
+    static = static_power(r.rated_chip, r.technology) * devices * step.time
     energy = compute + communication + static
     return {
         "energy_per_step": lambda: energy,

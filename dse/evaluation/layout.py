@@ -103,16 +103,18 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
     """Lay out plans (columns of at least one element); `paired`: every row is a situation of its own."""
     blocks = blocks_by_place(workload)
     layers, lead = layer_counts(blocks)
-    found = stages(plan, workload, layers, lead)
+    found = stages(plan, workload, layers, lead, blocks["body"].cells)
     stride = strides(plan)
     shared = sharing(plan, stride)
     held = memory(plan, training, blocks, found, shared)
     passes, at_pass = _situations(_pass_columns(plan, stride, shared, blocks), paired)
     operators, at_operator = _situations({name: at_pass[name] for name in OPERATOR_COLUMNS}, paired)
     cut = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
+    # where layers are of several kinds, what crosses depends on where they are cut
+    where = {} if found.held is None else {"split": plan.split}
     transfers, at_transfer = _situations(
         {"pipeline": plan.pipeline, "distance": stride["pipeline"], "micro_batch": plan.micro_batch,
-         "context": plan.context, "sharing": cut, "tensor": plan.tensor, "tensor_distance": stride["tensor"]},
+         "context": plan.context, "sharing": cut, "tensor": plan.tensor, "tensor_distance": stride["tensor"]} | where,
         paired,
     )  # fmt: skip
     reductions, at_reduction = _situations(
@@ -123,7 +125,9 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
          "expert_tensor": plan.expert_tensor},
         paired,
     )  # fmt: skip
-    boundary = blocks["body"].boundary * training.activation_bytes
+    boundary: Any = blocks["body"].boundary * training.activation_bytes
+    if found.held is not None:
+        boundary = transfers.pick(found.held.boundary) * training.activation_bytes
     return Layout(
         plan=plan,
         blocks=blocks,
@@ -150,7 +154,10 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
         ),
         sent=_sent(plan, blocks, found, shared, held, training),
         model_flops=float(model_flops(workload)),
-        hardware_flops=_hardware_flops(plan, workload, (found.repeated_total + lead) / layers),
+        # layers of several kinds are shares of one block
+        hardware_flops=_hardware_flops(
+            plan, workload, (found.repeated_total + lead) / (blocks["body"].count + lead)
+        ),
         repeats=frozenset(np.unique(plan.recompute).astype(int).tolist()),
         moves_weights=bool(np.any(plan.schedule == SCHEDULE.index("zero_bubble"))),
         paired=paired,
@@ -219,7 +226,8 @@ def _pass_messages(at: dict[str, Any], blocks: dict[str, Block], training: Train
     """What a block's pass sends: boundary, keys and values, routed rows, weights that ZeRO splits."""
     body, t = blocks["body"], at["tensor"]
     samples = at["micro_batch"] / at["context"]
-    exchange = Message(t, at["distance"], samples * (body.boundary * training.activation_bytes))
+    exchanged = (body.exchanged or body.boundary) * training.activation_bytes
+    exchange = Message(t, at["distance"], samples * exchanged)
     keys = tokens = layer = layer_experts = lead = ends = None
     if np.any(at["context"] > 1):
         groups = np.maximum(np.ceil(body.group_count / t), 1.0)
@@ -288,8 +296,11 @@ def _sent(
     share = found.micro_batches / plan.pipeline
     samples = plan.micro_batch / plan.context
     boundary = samples * (body.boundary * training.activation_bytes)
+    if found.held is not None:
+        boundary = samples * (found.held.boundary * training.activation_bytes)
+    exchange = samples * ((body.exchanged or body.boundary) * training.activation_bytes)
     cut = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
-    exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * boundary
+    exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * exchange
     hops = 2.0 * (plan.pipeline * plan.interleave - 1.0)
     full = np.where(plan.recompute == FULL, 1.0, 0.0)
     again, again_lead = full * found.repeated_total, full * float(lead.count)

@@ -57,6 +57,19 @@ def saved_bytes(block: Block, plan: Plan, training: Training, *, recompute: Any)
     return samples * np.where(recompute == FULL, kept.input * scale / over_sequence, everything)
 
 
+def largest_cell(block: Block) -> float:
+    """Share of a block's parameters in the largest of its layers: 1 where it is one layer."""
+    if not block.cells or not block.parameters:
+        return 1.0
+    return max(cell.parameters for cell in block.cells) / block.parameters
+
+
+def largest_kept(block: Block) -> float:
+    """Share of what a block keeps in the layer that keeps most: 1 where it is one layer."""
+    total = sum(cell.kept for cell in block.cells)
+    return max(cell.kept for cell in block.cells) / total if total else 1.0
+
+
 def in_flight(plan: Plan, stages: Stages) -> tuple[Any, Any, Any]:
     """Micro-batches that the first, second and last stage keep.
 
@@ -89,19 +102,21 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
     embedding, lead, body, head = (blocks[place] for place in ("first", "lead", "body", "last"))
     head_dense = head.dense_parameters(t)
     on_first = embedding.dense_parameters(t) + lead.count * lead.dense_parameters(t)
-    mid_layers = np.where(stages.high_count > 0, stages.high, stages.low)
     mid_exists = np.where(plan.pipeline > 2, 1.0, 0.0)
+    on_stage = (stages.first, np.where(stages.high_count > 0, stages.high, stages.low), stages.last)
+    if stages.held is not None:
+        on_stage = stages.held.parameters
     per_layer = body.dense_parameters(t)
     dense = (
-        stages.first * per_layer + on_first + stages.is_single * (head_dense - head.shared_parameters / t),
-        mid_layers * per_layer * mid_exists,
-        (stages.last * per_layer + head_dense) * stages.has_last,
+        on_stage[0] * per_layer + on_first + stages.is_single * (head_dense - head.shared_parameters / t),
+        on_stage[1] * per_layer * mid_exists,
+        (on_stage[2] * per_layer + head_dense) * stages.has_last,
     )
     expert: tuple[Any, Any, Any] = (0.0 * t, 0.0 * t, 0.0 * t)
     if body.parameters_expert:
         per_layer_expert = body.expert_parameters(t, plan.expert, plan.expert_tensor)
-        expert = (stages.first * per_layer_expert, mid_layers * per_layer_expert * mid_exists,
-                  stages.last * per_layer_expert * stages.has_last)  # fmt: skip
+        expert = (on_stage[0] * per_layer_expert, on_stage[1] * per_layer_expert * mid_exists,
+                  on_stage[2] * per_layer_expert * stages.has_last)  # fmt: skip
     activations, logits = _activations(plan, training, blocks, stages)
     exists = (1.0, mid_exists, stages.has_last)
     ends = (
@@ -170,7 +185,7 @@ def _buffers(
     A rank that shares with no other keeps all of it anyway.
     """
     body, t = blocks["body"], plan.tensor
-    layer = body.parameters_per_device(t, plan.expert, plan.expert_tensor)
+    layer = body.parameters_per_device(t, plan.expert, plan.expert_tensor) * largest_cell(body)
     splits = shared.group > 1
     gathers = (plan.zero_stage >= 3) & splits
     at_once = np.where(gathers & (plan.reshard == 0), held, np.minimum(GATHERED_LAYERS * layer + ends, held))
@@ -187,16 +202,26 @@ def _activations(
     kept = {place: saved_bytes(block, plan, training, recompute=plan.recompute) for place, block in blocks.items()}
     full = {place: saved_bytes(block, plan, training, recompute=whole) for place, block in blocks.items()}
     # recomputing a block holds its full activations for the moment of its backward pass
-    working = full["body"] - kept["body"]
+    working = (full["body"] - kept["body"]) * largest_kept(blocks["body"])
     mid_exists = np.where(plan.pipeline > 2, 1.0, 0.0)
 
     def of_layers(layers: Any, repeated: Any) -> Any:
         return repeated * kept["body"] + (layers - repeated) * full["body"]
 
     repeated = stages.repeated
+    first, last = of_layers(stages.first, repeated[0]), of_layers(stages.last, repeated[3])
     middle = np.where(
         stages.high_count > 0, of_layers(stages.high, repeated[1]), of_layers(stages.low, repeated[2])
     )
+    if stages.held is not None:
+        # a stage's share of what is kept is not its share of the time
+        first, middle, last = (
+            of_layers(share, np.minimum(share, again * (share / np.maximum(cost, np.finfo(float).tiny))))
+            for share, again, cost in zip(
+                stages.held.kept, (repeated[0], repeated[1], repeated[3]), (stages.first, stages.high, stages.last),
+                strict=True,
+            )
+        )
     flying = in_flight(plan, stages)
     at_ends = full["first"] + blocks["lead"].count * kept["lead"]
     # gpipe has the logits of all micro-batches before the first backward pass
@@ -205,8 +230,8 @@ def _activations(
     # a micro-batch's logits are gone when its blocks are recomputed: the larger of both counts
     beside = np.maximum(working - full["last"], 0.0)
     activations = (
-        flying[0] * (of_layers(stages.first, repeated[0]) + at_ends) + np.where(stages.is_single > 0, beside, working),
+        flying[0] * (first + at_ends) + np.where(stages.is_single > 0, beside, working),
         (flying[1] * middle + working) * mid_exists,
-        (flying[2] * of_layers(stages.last, repeated[3]) + beside) * stages.has_last,
+        (flying[2] * last + beside) * stages.has_last,
     )
     return activations, logits

@@ -16,9 +16,10 @@ from dse.evaluation.stages import PLACES
 from dse.evaluation.work import Fused, Work, row_sum
 from hw_models.compute import matmul_time
 from hw_models.compute.attention import attention_time, attention_traffic
+from hw_models.compute.systolic import BEST, chosen_dataflow
 from hw_models.compute.vector import vector_time
 from hw_models.memory.tiling import stream_traffic, traffic
-from hw_models.physical.energy import work_energy
+from hw_models.physical.energy import local_bytes_per_mac, work_energy
 from workloads.plan import FULL, PER_OPERATOR, SELECTIVE
 from workloads.precision import BYTES
 
@@ -69,6 +70,8 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
     """Time and traffic of the matrix products."""
     chip, stack = rows.chip, rows.stack
     sizes = (work.m, work.n, work.k, work.groups)
+    # windows of a convolution overlap: as many bytes as the tensor they are cut from has
+    read = (work.m if isinstance(work.distinct, float) else work.m * work.distinct, *sizes[1:])
     rate: Any = chip.matmul_rate(work.precisions[0]) if work.precisions else 1.0
     operand: Any = BYTES[rows.training.precision]
     if len(set(work.precisions)) > 1:
@@ -76,14 +79,17 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
         rate = np.array([chip.matmul_rate(precision) for precision in work.precisions]).reshape(shape)
         operand = np.array([float(BYTES[precision]) for precision in work.precisions]).reshape(shape)
     hbm = traffic(
-        *sizes, capacity=chip.shared_sram, operand_bytes=operand,
+        *read, capacity=chip.shared_sram, operand_bytes=operand,
         output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
     )
     sram = stream_traffic(
-        *sizes, local_capacity=chip.local_sram,
+        *read, local_capacity=chip.local_sram,
         array_outputs=chip.arrays_per_core * chip.array_rows * chip.array_columns,
         operand_bytes=operand, output_bytes=work.output_bytes, accumulator_bytes=ACCUMULATOR_BYTES,
     )
+    if not isinstance(work.distinct, float):
+        whole = (work.m - read[0]) * work.n * work.groups * work.output_bytes
+        hbm, sram = hbm + whole, sram + whole
     sustained = stack.matmul_efficiency * stack.sustained_clock
     streams = {
         "array": matmul_time(chip, *sizes, precision=rows.training.precision, rate=rate) / sustained,
@@ -92,6 +98,21 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
     }
     time = np.maximum(np.maximum(streams["array"], streams["sram"]), streams["hbm"])
     return OperatorPrices(time, streams, sram, hbm)
+
+
+def array_bytes(rows: Rows, work: Work) -> tuple[Any, Any] | None:
+    """Bytes between arrays and local SRAM of each product in its own dataflow, and of a multiply-add in the chip's.
+
+    None where no array is configured for each product.  The products of fused attention are counted as the chip's.
+    """
+    chip, training = rows.chip, rows.training
+    if chip.compute != "systolic" or not np.any(np.equal(chip.dataflow, BEST)):
+        return None
+    rate, operand = chip.matmul_rate(training.precision), training.operand_bytes
+    flow = chosen_dataflow(chip, work.m, work.n, work.k, work.groups)
+    each = local_bytes_per_mac(chip, rate=rate, operand_bytes=operand, dataflow=flow)
+    macs = work.m * work.n * work.k * work.groups
+    return macs * each, local_bytes_per_mac(chip, rate=rate, operand_bytes=operand)
 
 
 def price_vectors(rows: Rows, work: Work) -> OperatorPrices:
@@ -154,6 +175,18 @@ def price(
             busy = busy + row_sum(kernels.time, attention)
         return busy + work.launches[selection] * rows.stack.kernel_launch
 
+    moved_by_arrays = array_bytes(rows, work)
+
+    def local_bytes(selection: tuple[str, str]) -> Any:
+        if moved_by_arrays is None:
+            return None
+        products, _, attention = work.members[selection]
+        each, plain = moved_by_arrays
+        moved = row_sum(each, products)
+        if work.fused is not None:
+            moved = moved + row_sum(work.fused.macs, attention) * plain
+        return np.where(np.equal(rows.chip.dataflow, BEST), moved / np.maximum(work.macs[selection], 1.0), plain)
+
     def energy(selection: tuple[str, str]) -> Any:
         products, passes, attention = work.members[selection]
         moved = row_sum(vectors.hbm, passes)
@@ -163,6 +196,7 @@ def price(
         return work_energy(
             rows.chip, rows.technology, precision=rows.training.precision, operand_bytes=rows.training.operand_bytes,
             macs=work.macs[selection], vector_operations=work.vector[selection], sram_bytes=sram, hbm_bytes=hbm,
+            local_bytes=local_bytes(selection),
         )
 
     forward = {place: time((place, "forward")) for place in PLACES}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from workloads.cuts import cut_cells
 from workloads.network import Workload
-from workloads.operators import Block, Saved
+from workloads.operators import Block, Cell, Saved
 from workloads.plan import AXES, NONE, ORDER, Plan
 
 
@@ -21,6 +22,8 @@ class Stages:
     repeated                 of (first, high, low, last), and of all stages together, the layers that recompute
     is_single, has_last      1 where the pipeline has one stage / more than one
     micro_batches            micro-batches a step and device
+    held         where layers are of several kinds, what memory asks of the first, fullest middle and last stage; None:
+                 as many layers as above
     """
 
     first: Any
@@ -34,6 +37,19 @@ class Stages:
     micro_batches: Any
     repeated: tuple[Any, Any, Any, Any] = (0.0, 0.0, 0.0, 0.0)
     repeated_total: Any = 0.0
+    held: Held | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Shares of a network of layers of several kinds on the first, fullest middle and last stage (p,) each.
+
+    boundary   most elements a sample that cross between two stages
+    """
+
+    parameters: tuple[Any, Any, Any]
+    kept: tuple[Any, Any, Any]
+    boundary: Any
 
 
 PLACES = ("first", "lead", "body", "last")
@@ -57,15 +73,18 @@ def blocks_by_place(workload: Workload) -> dict[str, Block]:
 
 def layer_counts(blocks: dict[str, Block]) -> tuple[int, int]:
     """Layers of the pipeline in all, and how many of them lead the body."""
-    return blocks["body"].count + blocks["lead"].count, blocks["lead"].count
+    return blocks["body"].layers + blocks["lead"].count, blocks["lead"].count
 
 
-def stages(plan: Plan, workload: Workload, layers: int, lead: int = 0) -> Stages:
+def stages(plan: Plan, workload: Workload, layers: int, lead: int = 0, cells: tuple[Cell, ...] = ()) -> Stages:
     """Layers of the body on each stage kind, of `layers` in all; the first `lead` are of another kind.
 
     uniform:  floor(L / p) layers a stage, one more on the first L mod p stages.
     balanced: the same with embedding and head counted as one layer each.
+    cells     layers of several kinds instead: stages hold shares of them all (`_of_cells`)
     """
+    if cells:
+        return _of_cells(plan, workload, cells)
     p, balanced = plan.pipeline, plan.split
     units = layers + 2.0 * balanced
     base = np.floor(units / p)
@@ -94,6 +113,60 @@ def stages(plan: Plan, workload: Workload, layers: int, lead: int = 0) -> Stages
         repeated=(repeated[0], repeated[1], repeated[2], repeated[3]),
         repeated_total=repeated[0] + repeated[1] * high_count + repeated[2] * low_count + repeated[3],
     )
+
+
+def _of_cells(plan: Plan, workload: Workload, cells: tuple[Cell, ...]) -> Stages:
+    """Shares of a chain of different layers: the first stage, the slowest and the mean other middle stage, the last.
+
+    uniform: as many layers a stage; balanced: the cut with the least largest cost (workloads/cuts.py).  A share of the
+    cost is taken as the same share of every time and exchange.  Each number of stages is cut once.
+    """
+    p, balanced = np.broadcast_arrays(plan.pipeline, plan.split)
+    table: dict[str, Any] = {name: np.zeros(p.shape) for name in (
+        "first", "high", "low", "last", "high_count", "low_count", "w0", "w1", "w2", "k0", "k1", "k2", "boundary",
+    )}  # fmt: skip
+    for number, by_cost in sorted({(int(a), bool(b)) for a, b in zip(p.ravel(), balanced.ravel(), strict=True)}):
+        here = (p == number) & ((balanced > 0) == by_cost)
+        for name, value in _kinds_of(cells, number, by_cost).items():
+            table[name][here] = value
+    most = np.where(plan.recompute_layers > 0, plan.recompute_layers / len(cells), np.inf)
+    most = np.where(plan.recompute == NONE, 0.0, most)
+    shares = [np.minimum(most, table[name]) for name in ("first", "high", "low", "last")]
+    is_single = np.where(plan.pipeline == 1, 1.0, 0.0)
+    return Stages(
+        **{name: table[name] for name in ("first", "high", "low", "last", "high_count", "low_count")},
+        is_single=is_single,
+        has_last=1.0 - is_single,
+        micro_batches=np.ceil(workload.global_batch / (plan.data * plan.micro_batch)),
+        repeated=(shares[0], shares[1], shares[2], shares[3]),
+        repeated_total=shares[0] + shares[1] * table["high_count"] + shares[2] * table["low_count"] + shares[3],
+        held=Held(
+            (table["w0"], table["w1"], table["w2"]), (table["k0"], table["k1"], table["k2"]), table["boundary"]
+        ),
+    )
+
+
+def _kinds_of(cells: tuple[Cell, ...], number: int, by_cost: bool) -> dict[str, float]:
+    """Stage kinds of a pipeline of so many stages: shares of cost, parameters (w) and kept bytes (k)."""
+    found = cut_cells(cells, number, by_cost)
+    cost = found.cost
+    middle = cost[1:-1]
+    slowest = max(middle, default=0.0)
+    others = len(middle) - 1
+
+    def ends(shares: tuple[float, ...]) -> tuple[float, float, float]:
+        return shares[0], max(shares[1:-1], default=0.0), shares[-1] if len(shares) > 1 else 0.0
+
+    held = dict(zip(("w0", "w1", "w2", "k0", "k1", "k2"), (*ends(found.parameters), *ends(found.kept)), strict=True))
+    return held | {
+        "first": cost[0],
+        "high": slowest,
+        "low": (sum(middle) - slowest) / others if others > 0 else 0.0,
+        "last": cost[-1] if len(cost) > 1 else 0.0,
+        "high_count": float(bool(middle)),
+        "low_count": float(max(others, 0)),
+        "boundary": found.boundary,
+    }
 
 
 def strides(plan: Plan) -> dict[str, np.ndarray]:

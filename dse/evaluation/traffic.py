@@ -72,8 +72,9 @@ def price_traffic(rows: Rows, layout: Layout) -> Traffic:
     fetch, reduce, fetch_ends, reduce_ends = NO_CALL, NO_CALL, NO_CALL, NO_CALL
     fetch_lead, reduce_lead = NO_CALL, NO_CALL
     if sent.layer is not None and sent.ends is not None:
-        weights = float(sum(matmul.weight for matmul in layout.blocks["body"].matmuls))
-        pieces = np.where(rows.stack.flat_gathers > 0, 1.0, weights)
+        body = layout.blocks["body"]
+        weights = float(sum(matmul.weight * matmul.repeats for matmul in body.matmuls))
+        pieces = np.where(rows.stack.flat_gathers > 0, float(max(len(body.cells), 1)), weights)
         fetch, reduce = _in_passes(rows, sent.layer, at, at["copies"], pieces)
         fetch_ends, reduce_ends = _in_passes(rows, sent.ends, at, at["copies"])
         if sent.lead is not None:

@@ -48,7 +48,7 @@ def plan_violations(
 ) -> dict[str, Any]:
     """Rules of the plan and the network."""
     lead = blocks["lead"].count
-    layers = blocks["body"].count + lead
+    layers = blocks["body"].layers + lead
     experts = float(blocks["body"].expert_count) if blocks["body"].parameters_expert else 1.0
     interleaved = plan.interleave > 1
     found = {
@@ -83,6 +83,8 @@ def plan_violations(
             (plan.schedule == ZERO_BUBBLE) & ((plan.pipeline == 1) | interleaved), 1.0, 0.0
         ),
     }
+    if blocks["body"].cells:
+        found["interleave needs layers of one kind"] = np.where(interleaved, 1.0, 0.0)
     for name, size in workload.network.divisors().items():
         found[f"{name} % tensor"] = remainder(float(size), plan.tensor)
     return found

@@ -30,6 +30,7 @@ class Task:
 
     kind      "product", "pass" or "attention": the table that holds it
     phase     "forward", "input_gradient", "weight_gradient" or "gradient" (passes and attention)
+    launches  kernels one run of it is; times: how many runs of it a block has
     row       its row in the table: equal products share one
     """
 
@@ -40,6 +41,7 @@ class Task:
     core: bool
     launches: float
     row: int
+    times: float = 1.0
 
     @property
     def backward(self) -> bool:
@@ -59,6 +61,10 @@ class Task:
             return False
         wanted = {"vectors": "pass"}.get(which, "product")
         return self.core if which == "core" else not self.core and self.kind == wanted
+
+
+#: Rows of a table, and how many times each is run.
+Members = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,12 @@ class Work:
 
     tasks              every kernel, with the table and row that hold it
     m, n, k, groups    sizes of the distinct products; output_bytes moved for an element of a result
+    distinct           part of the left operand that is distinct elements (windows of a convolution overlap); 1.0 where
+                       all of every product is
     precisions         number format of each product's operands
     operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
     fused              attention kernels, None where attention is materialized
-    members            rows of products, passes and attention in each selection; launches: kernels in it
+    members            (row, times) of products, passes and attention in each selection; launches: kernels in it
     macs, vector, vector_moved   sums of each selection
     """
 
@@ -97,23 +105,33 @@ class Work:
     k: np.ndarray
     groups: np.ndarray
     output_bytes: np.ndarray
+    distinct: Any
     precisions: tuple[Precision, ...]
     operations: np.ndarray
     moved: np.ndarray
     fused: Fused | None
-    members: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
+    members: dict[tuple[str, str], tuple[Members, Members, Members]]
     launches: dict[tuple[str, str], float]
     macs: dict[tuple[str, str], Any]
     vector: dict[tuple[str, str], Any]
     vector_moved: dict[tuple[str, str], Any]
 
 
-def row_sum(table: np.ndarray, rows: tuple[int, ...]) -> Any:
-    """Sum of the listed rows, in their order: the same bits for any number of designs."""
+def row_sum(table: np.ndarray, rows: Members) -> Any:
+    """Sum of the listed rows, each so many times, in their order: the same bits for any number of designs."""
     found: Any = 0.0
-    for row in rows:
-        found = found + table[row]
+    for row, times in rows:
+        found = found + (table[row] if times == 1.0 else times * table[row])
     return found
+
+
+def _members(tasks: tuple[Task, ...], chosen: tuple[str, str], kind: str) -> Members:
+    """Rows of the tasks of one kind in a selection, equal ones together."""
+    found: dict[int, float] = {}
+    for task in tasks:
+        if task.kind == kind and task.within(chosen):
+            found[task.row] = found.get(task.row, 0.0) + task.times
+    return tuple(found.items())
 
 
 def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *, paired: bool) -> Work:
@@ -124,15 +142,14 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
     matmuls, distinct = _matmul_tasks(blocks, training)
     sizes = [product.sizes(fields) for product in distinct]
     m, n, k, groups = (_stack([size[i] for size in sizes], paired) for i in range(4))
+    parts = [size[4] for size in sizes]
+    overlap: Any = _per_row(parts, m.ndim) if any(part != 1.0 for part in parts) else 1.0
     output = _per_row([product.output_bytes for product in distinct], m.ndim)
     vectors, operations, moved = _vector_tables(blocks, training, fields, paired)
     kernels, fused = _attention_table(blocks, training, fields, paired)
     tasks = (*matmuls, *vectors, *kernels)
     members = {
-        chosen: tuple(
-            tuple(task.row for task in tasks if task.kind == kind and task.within(chosen))
-            for kind in ("product", "pass", "attention")
-        )
+        chosen: tuple(_members(tasks, chosen, kind) for kind in ("product", "pass", "attention"))
         for chosen in SELECTIONS
     }
     macs = m * n * k * groups
@@ -142,9 +159,9 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
         return total + row_sum(fused.macs, members[chosen][2]) if fused is not None else total
 
     return Work(
-        tasks, m, n, k, groups, output, tuple(product.precision for product in distinct), operations, moved, fused,
+        tasks, m, n, k, groups, output, overlap, tuple(product.precision for product in distinct), operations, moved, fused,
         members,  # type: ignore[arg-type]
-        launches={c: sum(task.launches for task in tasks if task.within(c)) for c in SELECTIONS},
+        launches={c: sum(task.launches * task.times for task in tasks if task.within(c)) for c in SELECTIONS},
         macs={c: counted(c) for c in SELECTIONS},
         vector={c: row_sum(operations, members[c][1]) for c in SELECTIONS},
         vector_moved={c: row_sum(moved, members[c][1]) for c in SELECTIONS},
@@ -153,7 +170,7 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
 
 def is_fused(training: Training, block: Block, core: bool) -> bool:
     """Whether an operator of the block runs inside its fused attention kernel."""
-    return core and training.attention != "materialized" and block.attention is not None
+    return core and training.attention != "materialized" and bool(block.attentions)
 
 
 @dataclass(frozen=True)
@@ -170,17 +187,21 @@ class _Product:
         """Equal for products that have the same sizes in every situation."""
         op = self.matmul
         # a dimension: its size, and what divides or multiplies it
-        m = (op.m, "samples" if op.weight else "", 0, 0)
+        m = (op.m, "samples" if op.weight else "", op.steps if self.phase != "weight_gradient" else 1, 0)
         n = (op.n, "tensor" if op.split == "n" else "", op.n_groups, op.n_group_width)
         k = (op.k, "tensor" if op.split == "k" else "", 0, 0)
         sizes = phase_dimensions(m, n, k, self.phase)
-        return (*sizes, op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision)
+        taps = (op.window, op.stride, self.phase) if op.window > 1 else ()
+        return (*sizes, op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision, *taps)
 
     def sizes(self, fields: dict[str, Any]) -> tuple[Any, ...]:
         m, n, k, groups = self.matmul.shard(
             fields["tensor"], fields["micro_batch"], fields["context"], fields["expert"], fields["expert_tensor"]
         )
-        return (*phase_dimensions(m, n, k, self.phase), groups)
+        if self.phase != "weight_gradient" and self.matmul.steps > 1:
+            m = np.maximum(m / self.matmul.steps, 1.0)
+        *sizes, distinct = self.matmul.phase_sizes(self.phase, m, n, k)
+        return (*sizes, groups, distinct)
 
 
 def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[Task, ...], list[_Product]]:
@@ -195,7 +216,8 @@ def _matmul_tasks(blocks: dict[str, Block], training: Training) -> tuple[tuple[T
         op = product.matmul
         # both gradients of a product of activations are input gradients: a schedule cannot put one off
         phase = gradient_phase(op) if product.phase == "weight_gradient" else product.phase
-        tasks.append(Task(product.place, op.name, "product", phase, op.core, 1.0, row))
+        steps = 1.0 if product.phase == "weight_gradient" else float(op.steps)
+        tasks.append(Task(product.place, op.name, "product", phase, op.core, 1.0, row, steps * op.repeats))
     return tuple(tasks), distinct
 
 
@@ -206,6 +228,8 @@ def _products(blocks: dict[str, Block], training: Training) -> Iterator[_Product
                 continue
             wide = training.precision == "fp8" and (matmul.core or not matmul.weight or place == "last")
             for phase in PHASES:
+                if phase == "input_gradient" and not matmul.input_gradient:
+                    continue
                 # a weight gradient is added to what is there: read and written
                 adds = phase == "weight_gradient" and matmul.weight
                 moved = 2.0 * training.gradient_bytes if adds else float(training.activation_bytes)
@@ -222,6 +246,7 @@ def _vector_tables(
         for vector in block.vectors
         if not is_fused(training, block, vector.core) and not (vector.loss and training.cross_entropy == "fused")
         for backward in (False, True)
+        if vector.gradient or not backward
     ]
     sharing = fields["sequence_parallel"] > 0
     samples = fields["micro_batch"] / fields["context"]
@@ -232,7 +257,9 @@ def _vector_tables(
         moved.append(words * training.activation_bytes)
         operations.append(vector.backward_operations if backward else vector.operations)
         phase = "gradient" if backward else "forward"
-        tasks.append(Task(place, vector.name, "pass", phase, vector.core, 1.0, row))
+        moves = words > 0
+        tasks.append(Task(place, vector.name, "pass", phase, vector.core, float(vector.steps) * moves, row,
+                          float(vector.repeats)))  # fmt: skip
     if training.precision == "fp8":
         for place, block in blocks.items():
             for backward in (False, True):
@@ -258,7 +285,7 @@ def _cast_elements(place: str, block: Block, fields: dict[str, Any], backward: b
                 fields["tensor"], fields["micro_batch"], fields["context"], fields["expert"], fields["expert_tensor"]
             )
             inputs = m * k + k * n if weights else m * k
-            cast = groups * (m * n) if backward else groups * inputs
+            cast = (groups * (m * n) if backward else groups * inputs) * float(matmul.repeats)
             total = cast if total is None else total + cast
     return total
 
@@ -268,16 +295,18 @@ def _attention_table(
 ) -> tuple[tuple[Task, ...], Fused | None]:
     """Fused attention kernels: one forward, and backward one with the pass over O and dO before it."""
     rows = [
-        (place, block.attention, backward)
+        (place, sizes, backward)
         for place, block in blocks.items()
-        if block.attention is not None and training.attention != "materialized"
+        for sizes in block.attentions
+        if training.attention != "materialized"
         for backward in (False, True)
     ]
     if not rows:
         return (), None
     tasks = tuple(
-        Task(place, "attention", "attention", ("forward", "gradient")[backward], True, 1.0 + backward, row)
-        for row, (place, _, backward) in enumerate(rows)
+        Task(place, "attention", "attention", ("forward", "gradient")[backward], True, 1.0 + backward, row,
+             float(sizes.repeats))
+        for row, (place, sizes, backward) in enumerate(rows)
     )
     heads = [np.ceil(sizes.heads / fields["tensor"]) * fields["micro_batch"] for _, sizes, _ in rows]
     groups = _stack(heads, paired)

@@ -117,7 +117,7 @@ def plan_of(columns: Mapping[str, np.ndarray]) -> Plan:
 def enumerate_plans(workload: Workload, devices: int, space: PlanSpace = PlanSpace()) -> PlanTable:
     """All canonical plans of `space` for `workload` on `devices` devices."""
     blocks = workload.network.blocks(workload.sequence)
-    layers = sum(block.count for block in blocks if block.place in ("lead", "body"))
+    layers = sum(block.layers for block in blocks if block.place in ("lead", "body"))
     lead = sum(block.count for block in blocks if block.place == "lead")
     experts = max((block.expert_count for block in blocks if block.parameters_expert), default=1)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in Plan.names()}

@@ -13,6 +13,7 @@ from dse.evaluation.evaluate import passes
 from dse.evaluation.layout import Layout, lay_out
 from dse.evaluation.passes import BlockPasses
 from dse.evaluation.traffic import price_traffic
+from workloads.cuts import cut_cells
 from workloads.plan import SCHEDULE
 
 __all__ = ["Chunk", "Pieces", "pieces"]
@@ -109,9 +110,14 @@ def _chunks(layout: Layout, blocks: dict[str, BlockPasses], overhead: float) -> 
     times = {place: seconds(place) for place in blocks if blocks[place] is not None}
     held = {place: _parameters(layout, place, t) for place in blocks}
     lead, layers = layout.blocks["lead"].count, layout.blocks["body"].count + layout.blocks["lead"].count
-    counts = _dealt(layers, p, v, balanced=_number(plan.split) > 0)
+    cells = layout.blocks["body"].cells
+    if cells:  # layers of several kinds: stages hold shares of them all
+        counts: list[float] = list(cut_cells(cells, p, _number(plan.split) > 0).cost)
+        most = most / len(cells)
+    else:
+        counts = list(_dealt(layers, p, v, balanced=_number(plan.split) > 0))
     found: list[list[Chunk]] = [[] for _ in range(p)]
-    repeated, dealt = [0.0] * p, 0
+    repeated, dealt = [0.0] * p, 0.0
     for part, count in enumerate(counts):
         stage, leading = part % p, min(max(lead - dealt, 0), count)
         dealt += count

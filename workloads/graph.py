@@ -1,0 +1,272 @@
+"""A network as a graph of operators: what feeds what, which layers belong together, what the whole of it counts.
+
+Operators are objects with `counts(*shapes)` (workloads/layers/); a graph is built by calling `add` and lowered to block
+classes by `workloads.lowering`.  Sizes are for one sample.  Theory: docs/models/workloads.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from workloads.operators import Attention, Matmul, Vector
+
+#: Sizes of a tensor of one sample, e.g. (channels, height, width) or (tokens, features).
+Shape = tuple[int, ...]
+#: What a channel split does to an operator (see `Counts.mixing`).
+Mixing = Literal["dense", "channels", "whole", "own"]
+MIXING: tuple[Mixing, ...] = ("dense", "channels", "whole", "own")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one operator makes and computes of one sample.
+
+    result       shape of its output
+    parameters   numbers it trains
+    products     its matrix products, their `split` left to the lowering unless mixing is "own"
+    passes       its element-wise passes
+    keeps        what its backward pass reads: its "inputs", its "result", both or neither; a tensor that several
+                 operators keep is held once
+    kept_bytes   what it keeps beside those (masks, statistics, inner results), 2-byte activations
+    mixing       how a split of channels over the tensor axis goes through it:
+                 "dense" mixes all channels by a weight (convolution, linear layer): split by output channel where its
+                 input is whole, by input channel where it is split already, followed by an all-reduce;
+                 "channels" works on each channel alone (depthwise convolution, batch norm, pooling, sums): stays as it is;
+                 "whole" needs all channels (layer norm, softmax): a split input is gathered first, and every rank does it;
+                 "own" brings its splits itself (attention by heads): takes and gives whole tensors
+    reductions   all-reduces forward of an operator with its own splits, each of its result
+    attention    sizes of its attention core, if it has one
+    exchanged    elements a sample of an all-to-all over the data axis (embedding tables that are spread over devices)
+    """
+
+    result: Shape
+    parameters: int = 0
+    products: tuple[Matmul, ...] = ()
+    passes: tuple[Vector, ...] = ()
+    keeps: tuple[Literal["inputs", "result"], ...] = ()
+    kept_bytes: int = 0
+    mixing: Mixing = "whole"
+    reductions: int = 0
+    attention: Attention | None = None
+    exchanged: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return prod(self.result)
+
+    @property
+    def flops(self) -> int:
+        """Forward FLOP of its matrix products, exact."""
+        return sum(product.flops for product in self.products)
+
+
+@runtime_checkable
+class Operator(Protocol):
+    """The contract of an operator: counts for input shapes; ValueError that names the field where they do not fit."""
+
+    def counts(self, *shapes: Shape) -> Counts: ...
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator in a graph.
+
+    inputs   numbers of the nodes it reads; cell: the layer it belongs to ("" if none was named)
+    shares   the node whose parameters it uses too, -1: its own
+    is_data  an input of the graph: no operator
+    """
+
+    name: str
+    operator: Operator | None
+    inputs: tuple[int, ...]
+    counts: Counts
+    cell: str
+    shares: int = -1
+    is_data: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Numbers it trains and no other node does."""
+        return 0 if self.shares >= 0 else self.counts.parameters
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of a graph while it is built: the result of a node."""
+
+    graph: Graph
+    number: int
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape, of one sample."""
+        return self.graph.nodes[self.number].counts.result
+
+
+class Graph:
+    """Operators in the order they run.
+
+    image = graph.input((3, 224, 224));  graph.add(Conv2d(64, 7, stride=2, padding=3), image)
+    with graph.cell("layer 1"): ...      nodes that belong together; pipeline stages hold whole cells
+    Shapes are checked as it grows; a node reads only nodes before it, so that there is no cycle.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.nodes: list[Node] = []
+        self._cell = ""
+
+    def input(self, shape: Shape, name: str = "input") -> Value:
+        """Data of one sample; it gets no gradient."""
+        if not shape or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
+            raise ValueError(f"{name}: shape: found {shape!r}, allowed: whole numbers >= 1")
+        return self._append(Node(name, None, (), Counts(tuple(shape)), self._cell, is_data=True))
+
+    def add(self, operator: Operator, *inputs: Value, name: str = "", shares: Value | None = None) -> Value:
+        """The result of `operator` on `inputs`; `shares`: it uses the parameters of that node (tied weights)."""
+        name = name or f"{type(operator).__name__.lower()} {len(self.nodes)}"
+        if not inputs:
+            raise ValueError(f"{name}: found no input, allowed: at least one (graph.input for data)")
+        if any(value.graph is not self for value in (*inputs, *([shares] if shares else []))):
+            raise ValueError(f"{name}: an input belongs to another graph")
+        try:
+            counts = operator.counts(*(value.shape for value in inputs))
+        except ValueError as error:
+            where = f"{self.name}: " if self.name else ""
+            raise ValueError(f"{where}{self._cell + ': ' if self._cell else ''}{name}: {error}") from None
+        number = shares.number if shares is not None else -1
+        if number >= 0 and self.nodes[number].counts.parameters != counts.parameters:
+            raise ValueError(f"{name}: shares {self.nodes[number].name!r}, whose parameters differ in number")
+        return self._append(
+            Node(name, operator, tuple(value.number for value in inputs), counts, self._cell, number)
+        )
+
+    @contextmanager
+    def cell(self, name: str) -> Iterator[None]:
+        """Nodes added meanwhile belong to the layer `name`; the outermost name holds."""
+        outer = self._cell
+        self._cell = outer or name
+        try:
+            yield
+        finally:
+            self._cell = outer
+
+    def _append(self, node: Node) -> Value:
+        self.nodes.append(node)
+        return Value(self, len(self.nodes) - 1)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers it trains, shared ones once, exact."""
+        return sum(node.parameters for node in self.nodes)
+
+    @property
+    def flops(self) -> int:
+        """Forward FLOP of its matrix products of one sample, exact."""
+        return sum(node.counts.flops for node in self.nodes)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of its matrix products of one sample, exact."""
+        return self.flops // 2
+
+    def consumers(self) -> list[list[int]]:
+        """For each node, the nodes that read its result."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for number, node in enumerate(self.nodes):
+            for source in dict.fromkeys(node.inputs):
+                found[source].append(number)
+        return found
+
+    def needs_gradient(self) -> list[bool]:
+        """For each node, whether its result depends on a parameter: else nothing flows back through it."""
+        found: list[bool] = []
+        for node in self.nodes:
+            found.append(bool(node.counts.parameters) or any(found[source] for source in node.inputs))
+        return found
+
+    def live(self) -> list[int]:
+        """Elements that cross behind each node: results made up to there and read after."""
+        last = [max(users, default=number) for number, users in enumerate(self.consumers())]
+        found = []
+        for number in range(len(self.nodes)):
+            crossing = (i for i in range(number + 1) if last[i] > number)
+            found.append(sum(self.nodes[i].counts.elements for i in crossing))
+        return found
+
+    def peak_forward(self) -> int:
+        """Most elements live at once in a forward pass that keeps nothing (inference): inputs and result of the node at
+        work, and what later nodes read."""
+        last = [max(users, default=number) for number, users in enumerate(self.consumers())]
+        peak = 0
+        for number, node in enumerate(self.nodes):
+            held = {i for i in range(number) if last[i] >= number} | set(node.inputs) | {number}
+            peak = max(peak, sum(self.nodes[i].counts.elements for i in held))
+        return peak
+
+
+@dataclass(frozen=True)
+class GraphNetwork:
+    """A network given as a graph: what `Workload` and `dse.evaluate` take.
+
+    build      makes the graph for samples of `sequence` tokens (ignored by networks of images)
+    sequence   tokens a sample as published; 1 where a sample is one image or row
+    sample     what a sample is called: "image", "sequence", "row"
+    source     where sizes were published
+    tensor_divides   what the tensor degree must divide, by name
+    """
+
+    name: str
+    build: Callable[[int], Graph]
+    sequence: int = 1
+    sample: str = "image"
+    source: str = ""
+    tensor_divides: tuple[tuple[str, int], ...] = ()
+
+    def graph(self, sequence: int | None = None) -> Graph:
+        """Its operators for samples of so many tokens; built once."""
+        return _built(self, sequence or self.sequence)
+
+    def blocks(self, sequence: int) -> tuple[Any, ...]:
+        """Its block classes: data, all layers as one body of cells, loss."""
+        return _lowered(self, sequence)
+
+    def divisors(self) -> dict[str, int]:
+        """What the tensor degree must divide."""
+        return dict(self.tensor_divides)
+
+
+_GRAPHS: dict[tuple[GraphNetwork, int], Graph] = {}
+_BLOCKS: dict[tuple[GraphNetwork, int], tuple[Any, ...]] = {}
+#: Graphs kept: a search meets few networks, and a large graph takes a second to build.
+KEPT = 64
+
+
+def _built(network: GraphNetwork, sequence: int) -> Graph:
+    key = (network, sequence)
+    if key not in _GRAPHS:
+        if len(_GRAPHS) >= KEPT:
+            _GRAPHS.clear()
+        _GRAPHS[key] = network.build(sequence)
+    return _GRAPHS[key]
+
+
+def _lowered(network: GraphNetwork, sequence: int) -> tuple[Any, ...]:
+    from workloads.lowering import lower
+
+    key = (network, sequence)
+    if key not in _BLOCKS:
+        if len(_BLOCKS) >= KEPT:
+            _BLOCKS.clear()
+        _BLOCKS[key] = lower(_built(network, sequence))
+    return _BLOCKS[key]
+
+
+def renamed(network: GraphNetwork, name: str) -> GraphNetwork:
+    """The same network under another name."""
+    return replace(network, name=name)
