@@ -41,6 +41,14 @@ class Counts:
     reductions   all-reduces forward of an operator with its own splits, each of its result
     attention    sizes of its attention core, if it has one
     exchanged    elements a sample of an all-to-all over the data axis (embedding tables that are spread over devices)
+    inner        so many products, from the last, read what the operator made itself: their left operand gets a gradient
+                 even where its inputs are data
+    split_parameters   of an operator with its own splits: parameters that the tensor degree divides (0: those of its
+                 products that are split)
+    kept_core    bytes of its attention core that it keeps and a fused kernel or selective recomputation does not (0
+                 with `attention`: scores, dropout mask and their product, 5 B a score)
+    row_parameters   of its parameters, those of tables whose rows only the samples that read them update
+    pieces       into how many pieces devices of the data axis may divide these tables
     """
 
     result: Shape
@@ -53,6 +61,11 @@ class Counts:
     reductions: int = 0
     attention: Attention | None = None
     exchanged: int = 0
+    inner: int = 0
+    split_parameters: int = 0
+    kept_core: int = 0
+    row_parameters: int = 0
+    pieces: int = 1
 
     @property
     def elements(self) -> int:

@@ -54,6 +54,7 @@ def lower(graph: Graph) -> tuple[Block, ...]:
     back = [size for item in body for size in item.backward]
     number = ceil(max(len(exchanged), len(back)))
     mean = (sum(exchanged) + sum(back)) / (2.0 * number) if number else 0.0
+    tables = [item.node for item in body if item.node.counts.row_parameters]
     attention = merged(item.node.counts.attention for item in body if item.node.counts.attention is not None)
     return (
         _empty("data", "first"),
@@ -64,13 +65,19 @@ def lower(graph: Graph) -> tuple[Block, ...]:
             matmuls=merged(product for item in body for product in item.products),
             vectors=merged(one for item in body for one in item.passes),
             parameters=sum(item.node.parameters for item in placed),
-            parameters_split=sum(item.parameters_split for item in placed),
+            parameters_split=sum(item.parameters_split for item in placed if not item.node.counts.row_parameters),
             reductions=number,
             boundary=max(pieces, key=lambda cell: cell.boundary).boundary,
             saved=_saved(graph, body, kept, pieces),
             kernels=sum(_kernels(item) for item in body),
             attention=attention or None,
             causal=any(core.causal for core in attention),
+            # spread tables are experts that every sample meets: one all-to-all forward and one backward, not two
+            parameters_expert=sum(node.counts.row_parameters for node in tables if node.shares < 0),
+            expert_count=max((node.counts.pieces for node in tables), default=1),
+            experts_per_token=max((node.counts.pieces for node in tables), default=1),
+            sparse=bool(tables),
+            routed=sum(node.counts.exchanged for node in tables) // 2,
             context_exchange=sum(
                 2 * core.keys * core.key_value_heads * core.head_dim * core.repeats for core in attention
             ),
@@ -146,8 +153,10 @@ def _placed(graph: Graph, node: Node, inputs: list[bool], flows: bool, trains: b
     """One operator. flows: its input needs a gradient; trains: anything flows back into it."""
     counts = node.counts
     whole = [float(graph.nodes[source].counts.elements) for source in node.inputs]
+    outer = len(counts.products) - counts.inner
     products = tuple(
-        product if flows else replace(product, input_gradient=False) for product in counts.products
+        product if flows or at >= outer else replace(product, input_gradient=False)
+        for at, product in enumerate(counts.products)
     )
     passes = counts.passes if trains else tuple(replace(one, gradient=False) for one in counts.passes)
     gathered = [size / 2.0 for size, cut in zip(whole, inputs, strict=True) if cut]
@@ -172,8 +181,15 @@ def _placed(graph: Graph, node: Node, inputs: list[bool], flows: bool, trains: b
     return Placed(node, products, passed, False, tuple(gathered), tuple(gathered), 0)
 
 
+def _scores(core: Attention | None) -> int:
+    """Bytes of scores, dropout mask and their product."""
+    return 0 if core is None else 5 * core.heads * core.queries * core.keys * core.repeats
+
+
 def _own(node: Node) -> int:
-    """Parameters of an operator that brings its splits: those of its split products."""
+    """Parameters of an operator that brings its splits: as it says, or else those of its split products."""
+    if node.counts.split_parameters:
+        return min(node.counts.split_parameters, node.parameters)
     held = sum(
         one.n * one.k * max(one.groups, 1) * one.repeats for one in node.counts.products if one.split and one.weight
     )
@@ -211,12 +227,16 @@ def _saved(graph: Graph, body: list[Placed], kept: dict[int, int], pieces: tuple
     split = sum(
         ACTIVATION * kept.get(numbers[id(item.node)], 0) + item.node.counts.kept_bytes for item in body if item.split
     )
+    # what operators with their own splits keep beside their inputs and results is divided by these splits
+    split += sum(item.node.counts.kept_bytes for item in body if item.node.counts.mixing == "own")
     whole = sum(cell.kept for cell in pieces) - split
     cores = [item.node.counts.attention for item in body if item.node.counts.attention is not None]
-    scores = sum(core.heads * core.queries * core.keys * core.repeats for core in cores)
+    scores = sum(
+        item.node.counts.kept_core or _scores(item.node.counts.attention) for item in body
+    )
     rows = sum(core.heads * core.queries * core.repeats for core in cores)
     return Saved(
-        sequence=whole, tensor=split, core=5 * scores, statistics=4 * rows, input=sum(cell.input for cell in pieces)
+        sequence=whole, tensor=split, core=scores, statistics=4 * rows, input=sum(cell.input for cell in pieces)
     )
 
 
@@ -290,3 +310,19 @@ def _moved(graph: Graph, node: Node) -> int:
         inputs = sum(graph.nodes[source].counts.elements for source in node.inputs)
         moved += inputs + counts.elements + counts.parameters
     return ceil(moved)
+
+
+def node_blocks(graph: Graph) -> dict[str, Block]:
+    """Each operator of a graph as a block of its own, by its number: for schedules and tables of operators."""
+    gradients = graph.needs_gradient()
+    placed = {id(item.node): item for item in _place(graph, gradients)}
+    found = {}
+    for number, node in enumerate(graph.nodes):
+        if node.is_data:
+            continue
+        item = placed[id(node)]
+        found[str(number)] = Block(
+            node.name, 1, "body", item.products, item.passes, node.parameters, item.parameters_split, 0,
+            node.counts.elements, Saved(0, 0, 0, 0, 0), _kernels(item), attention=node.counts.attention,
+        )  # fmt: skip
+    return found

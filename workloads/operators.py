@@ -31,6 +31,8 @@ class Matmul:
     window, stride   of a convolution: taps of its kernel (k counts channels x taps) and product of its strides.  Rows of
                      the left operand are windows that overlap: the tensor they are cut from is read, and an input
                      gradient is itself a convolution over input positions (`phase_sizes`)
+    winograd         multiplications over those of the Winograd transform that its window allows: 2.25 for 3 x 3 taps of
+                     stride 1 (F(2 x 2, 3 x 3): 16 for 36), 1 for others        [Lavin and Gray 2016, arXiv 1509.09308]
     steps            the product runs in as many parts of its rows one after the other (a recurrent layer); its weight
                      gradient is one product
     input_gradient   False: its input is data (or depends on no parameter), and gets no gradient
@@ -50,6 +52,7 @@ class Matmul:
     experts: int = 0
     window: int = 1
     stride: int = 1
+    winograd: float = 1.0
     steps: int = 1
     input_gradient: bool = True
     repeats: int = 1
@@ -239,6 +242,9 @@ class Block:
     parameters_expert   of `parameters`, those of routed experts: divided by the expert degree, not among
                  `parameters_split` (all of them are divided by the tensor degree where experts are)
     expert_count, experts_per_token   experts that hold them, and of how many of those a token meets
+    sparse       its experts are tables of which a sample reads a few rows: those rows are updated where they are read (in
+                 the passes), so that no gradient or optimizer state of them is kept or reduced; any expert degree up to
+                 `expert_count` pieces
     routed       elements a sample sent to experts by each of the two all-to-alls forward (the backward pass has
                  as many): tokens x experts a token x hidden
     context_exchange   elements a sample of keys and values that context ranks show each other; divided by the
@@ -269,6 +275,7 @@ class Block:
     parameters_expert: int = 0
     expert_count: int = 1
     experts_per_token: int = 1
+    sparse: bool = False
     routed: int = 0
     context_exchange: int = 0
     causal: bool = False

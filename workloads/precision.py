@@ -29,6 +29,8 @@ class Training:
                      sgd: master only (4 B).  In pure fp32 the master is the weight itself.
     attention        "fused" keeps scores on chip (FlashAttention-1, -2); "pipelined" also runs the softmax of one tile
                      behind the products of another (FlashAttention-3, cuDNN); "materialized" writes scores to memory
+    convolution      "direct", or "winograd": fp32 convolutions of 3 x 3 taps and stride 1 multiply 2.25 times less
+                     (cuDNN does, tensor cores do not)
     cross_entropy    "fused" reads logits once a pass; "materialized" writes every step of the loss to memory
     """
 
@@ -40,6 +42,7 @@ class Training:
     scaling: Literal["tensor", "row"] = "tensor"
     weight_casts: Literal["pass", "once"] = "pass"
     dispatch: Literal["copy", "token"] = "copy"
+    convolution: Literal["direct", "winograd"] = "direct"
 
     def __post_init__(self) -> None:
         allowed = {
@@ -51,6 +54,7 @@ class Training:
             "scaling": ("tensor", "row"),
             "weight_casts": ("pass", "once"),
             "dispatch": ("copy", "token"),
+            "convolution": ("direct", "winograd"),
         }
         problems = [
             f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"

@@ -115,7 +115,8 @@ def _update(rows: Rows, layout: Layout) -> Any:
     held, plan, training = layout.memory, layout.plan, rows.training
     split = plan.zero_stage >= 1
     parameters = held.dense / np.where(split, layout.shared.group, 1.0)
-    parameters = parameters + held.expert / np.where(split, layout.shared.expert_group, 1.0)
+    if not layout.blocks["body"].sparse:  # rows of tables are updated in the passes
+        parameters = parameters + held.expert / np.where(split, layout.shared.expert_group, 1.0)
     bandwidth = rows.chip.hbm_bandwidth * rows.stack.memory_efficiency
     update = parameters * (_bytes_per_update(rows) * rows.stack.update_passes) / bandwidth
     if not np.any(plan.offload > 0):
@@ -228,6 +229,6 @@ def _updated(layout: Layout) -> Any:
             dense = dense + float(block.count) * block.dense_parameters(plan.tensor)
             expert = expert + float(block.count) * float(block.parameters_expert)
     total = plan.tensor * np.where(split, shared.copies, shared.ranks) * dense
-    if layout.blocks["body"].parameters_expert:
+    if layout.blocks["body"].parameters_expert and not layout.blocks["body"].sparse:
         total = total + np.where(split, shared.expert_copies, shared.expert_ranks) * expert
     return total

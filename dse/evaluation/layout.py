@@ -246,7 +246,7 @@ def _pass_messages(at: dict[str, Any], blocks: dict[str, Block], training: Train
         layer, ends = Message(*split, body.dense_parameters(t)), Message(*split, outside)
         if blocks["lead"].count:
             lead = Message(*split, blocks["lead"].dense_parameters(t))
-        if body.parameters_expert:
+        if body.parameters_expert and not body.sparse:
             held = body.expert_parameters(t, at["expert"], at["expert_tensor"])
             layer_experts = Message(at["expert_group"], at["expert_group_distance"], held)
     return {
@@ -264,7 +264,7 @@ def _reduction_messages(
     shared = blocks["last"].shared_parameters
     has_last = pick(found.has_last)
     experts = None
-    if blocks["body"].parameters_expert:
+    if blocks["body"].parameters_expert and not blocks["body"].sparse:
         experts = Message(at["expert_ranks"], at["expert_distance"], pick(held.expert))
     return {
         "gradients": Message(at["ranks"], at["distance"], pick(held.dense)),
@@ -333,5 +333,7 @@ def _sent_data(
     reread = np.where(stage >= 3, in_passes * (1.0 + plan.reshard), np.where(stage >= 1, 1.0, 0.0))
     moved = reduced + weight * reread
     dense = held.dense * ((shared.ranks - 1.0) / shared.ranks)
+    if blocks["body"].sparse:
+        return moved * dense
     expert = held.expert * ((shared.expert_ranks - 1.0) / shared.expert_ranks)
     return moved * (dense + expert)

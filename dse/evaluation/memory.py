@@ -124,7 +124,7 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         head_dense * stages.has_last,
     )  # fmt: skip
     kinds = [
-        _state(dense[i], expert[i], plan, training, shared)
+        _state(dense[i], expert[i], plan, training, shared, sparse=body.sparse)
         | {
             "activations": activations[i],
             "logits": logits[i],
@@ -159,8 +159,12 @@ def _total(kinds: dict[str, Any]) -> Any:
     return total
 
 
-def _state(dense: Any, expert: Any, plan: Plan, training: Training, shared: Sharing) -> dict[str, Any]:
-    """Weights, gradients and optimizer state of one device: what ZeRO splits is divided by its group."""
+def _state(
+    dense: Any, expert: Any, plan: Plan, training: Training, shared: Sharing, *, sparse: bool = False
+) -> dict[str, Any]:
+    """Weights, gradients and optimizer state of one device: what ZeRO splits is divided by its group.
+
+    Sparse tables have weights only, and ZeRO leaves them where they are."""
     stage = plan.zero_stage
     found = {}
     for name, size, least in (
@@ -168,7 +172,11 @@ def _state(dense: Any, expert: Any, plan: Plan, training: Training, shared: Shar
         ("optimizer", float(training.state_bytes), 1),
     ):  # fmt: skip
         split = stage >= least
-        held = dense / np.where(split, shared.group, 1.0) + expert / np.where(split, shared.expert_group, 1.0)
+        held = dense / np.where(split, shared.group, 1.0)
+        if not sparse:
+            held = held + expert / np.where(split, shared.expert_group, 1.0)
+        elif name == "weights":
+            held = held + expert
         found[name] = held * size
     found["weights"] = np.where(plan.offload == ALL, 0.0, found["weights"])
     found["optimizer"] = np.where(plan.offload > 0, 0.0, found["optimizer"])
@@ -186,6 +194,8 @@ def _buffers(
     """
     body, t = blocks["body"], plan.tensor
     layer = body.parameters_per_device(t, plan.expert, plan.expert_tensor) * largest_cell(body)
+    if body.sparse:  # tables are never gathered
+        layer = body.dense_parameters(t)
     splits = shared.group > 1
     gathers = (plan.zero_stage >= 3) & splits
     at_once = np.where(gathers & (plan.reshard == 0), held, np.minimum(GATHERED_LAYERS * layer + ends, held))

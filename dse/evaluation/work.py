@@ -93,6 +93,7 @@ class Work:
     distinct           part of the left operand that is distinct elements (windows of a convolution overlap); 1.0 where
                        all of every product is
     precisions         number format of each product's operands
+    fast               multiply-adds over those that the array does (Winograd); 1.0 where it does all
     operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
     fused              attention kernels, None where attention is materialized
     members            (row, times) of products, passes and attention in each selection; launches: kernels in it
@@ -106,6 +107,7 @@ class Work:
     groups: np.ndarray
     output_bytes: np.ndarray
     distinct: Any
+    fast: Any
     precisions: tuple[Precision, ...]
     operations: np.ndarray
     moved: np.ndarray
@@ -152,14 +154,18 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
         chosen: tuple(_members(tasks, chosen, kind) for kind in ("product", "pass", "attention"))
         for chosen in SELECTIONS
     }
-    macs = m * n * k * groups
+    faster = [product.matmul.winograd for product in distinct]
+    fast: Any = 1.0
+    if training.convolution == "winograd" and training.precision == "fp32" and any(gain != 1.0 for gain in faster):
+        fast = _per_row(faster, m.ndim)
+    macs = m * n * k * groups / fast
 
     def counted(chosen: tuple[str, str]) -> Any:
         total = row_sum(macs, members[chosen][0])
         return total + row_sum(fused.macs, members[chosen][2]) if fused is not None else total
 
     return Work(
-        tasks, m, n, k, groups, output, overlap, tuple(product.precision for product in distinct), operations, moved, fused,
+        tasks, m, n, k, groups, output, overlap, fast, tuple(product.precision for product in distinct), operations, moved, fused,
         members,  # type: ignore[arg-type]
         launches={c: sum(task.launches * task.times for task in tasks if task.within(c)) for c in SELECTIONS},
         macs={c: counted(c) for c in SELECTIONS},
@@ -191,7 +197,7 @@ class _Product:
         n = (op.n, "tensor" if op.split == "n" else "", op.n_groups, op.n_group_width)
         k = (op.k, "tensor" if op.split == "k" else "", 0, 0)
         sizes = phase_dimensions(m, n, k, self.phase)
-        taps = (op.window, op.stride, self.phase) if op.window > 1 else ()
+        taps = (op.window, op.stride, op.winograd, self.phase) if op.window > 1 else ()
         return (*sizes, op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision, *taps)
 
     def sizes(self, fields: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from hw_models.chip import Chip
 
-#: (rows, columns, pieces of K) of the kernels a library chooses from: the common tiles of CUTLASS and cuBLAS,
-#: and split-K of those that fill a chip with few outputs.
+#: (rows, columns, pieces of K) of the kernels a library chooses from: the common tiles of CUTLASS and cuBLAS, and
+#: split-K of those that fill a chip with few outputs; 0 pieces: as many as fill all cores once.
 KERNELS = (
     (256, 128, 1),
     (128, 256, 1),
@@ -21,9 +21,8 @@ KERNELS = (
     (128, 64, 1),
     (64, 128, 1),
     (64, 64, 1),
-    (128, 128, 2),
-    (128, 128, 4),
-    (64, 64, 4),
+    (128, 128, 0),
+    (64, 64, 0),
 )
 
 
@@ -59,7 +58,7 @@ def matmul_time(
     exposed     share of the time in which outputs (2 B) are written to device memory that no other tile hides:
                 the cores of a wave end their tiles together.  Assumption 0.5, 0 (several tiles a core, as for the
                 small tiles of the A100) to 1 (one tile a core at a time, as DeepGEMM on Hopper)
-    kernels     (tm, tn, s) to choose from; s pieces of K
+    kernels     (tm, tn, s) to choose from; s pieces of K, 0: max(floor(cores / tiles), 1)
     rate        matrix rate relative to bf16, broadcastable; None: the chip's of `precision`
     Shape: broadcast of chip and sizes; m, n, k, groups >= 1.  More cores are never slower.
     Ignores clock drops under load (sustained efficiency), order of tiles in the cache, and slower kernels for sizes
@@ -70,9 +69,11 @@ def matmul_time(
     rate = chip.matmul_rate(precision) if rate is None else rate
     tile_rows = {size: np.ceil(np.asarray(m) / size) * groups for size in {kernel[0] for kernel in kernels}}
     tile_columns = {size: np.ceil(np.asarray(n) / size) for size in {kernel[1] for kernel in kernels}}
-    steps = {pieces: np.ceil(np.asarray(k) / (step * pieces)) for pieces in {kernel[2] for kernel in kernels}}
-    if np.ndim(rate) or rate != 1.0:
-        # Rates divide the three counts of steps, not the nine kernels.
+    inner = np.asarray(k) / step
+    steps = {pieces: np.ceil(inner / pieces) for pieces in {kernel[2] for kernel in kernels} if pieces}
+    rated = bool(np.ndim(rate) or rate != 1.0)
+    if rated:
+        # Rates divide the counts of steps, not those of every kernel.
         steps = {pieces: count / rate for pieces, count in steps.items()}
     aside = chip.tiles_per_core - 1.0  # the share of tiles' ends that other tiles hide
     best: Any = np.inf
@@ -82,10 +83,16 @@ def matmul_time(
         cycles = np.maximum(height * width * step / macs, operands * step * 2.0 / feed)
         once = height * width * (2.0 if pieces == 1 else 8.0) / feed + latency
         # One expression each: NumPy then reuses the temporary arrays.
-        waves = np.ceil(tile_rows[height] * tile_columns[width] * pieces / cores)
+        tiles = tile_rows[height] * tile_columns[width]
+        if pieces:
+            waves, count = np.ceil(tiles * pieces / cores), steps[pieces]
+        else:
+            split = np.maximum(np.floor(cores / tiles), 1.0)
+            waves, count = np.ceil(tiles / cores), np.ceil(inner / split)
+            count = count / rate if rated else count
         if np.ndim(aside) or aside:
-            best = np.minimum(best, waves * (steps[pieces] * cycles + once * (1.0 - aside)) + once * aside)
+            best = np.minimum(best, waves * (count * cycles + once * (1.0 - aside)) + once * aside)
         else:  # the same bits, fewer operations
-            best = np.minimum(best, waves * (steps[pieces] * cycles + once))
+            best = np.minimum(best, waves * (count * cycles + once))
     exposed_bytes = 2.0 * exposed * (1.0 - aside)
     return best / chip.clock + np.asarray(m) * n * groups * exposed_bytes / chip.hbm_bandwidth

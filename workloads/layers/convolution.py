@@ -13,6 +13,9 @@ from workloads.graph import Counts, Shape
 from workloads.layers.checks import Sizes, at_least, need, spread
 from workloads.operators import Matmul, Vector
 
+#: Multiplications of 3 x 3 taps over those of F(2 x 2, 3 x 3): 36 for 16 of four outputs
+#: [Lavin and Gray 2016, arXiv 1509.09308].
+WINOGRAD = 2.25
 Padding = int | tuple[int, ...] | Literal["same", "valid"]
 
 
@@ -93,8 +96,9 @@ class Conv:
         # a stride counts as far as windows still cover the input: a strided 1 x 1 kernel reads what it needs
         reach = prod(min(s, n) for s, n in zip(stride, size, strict=True))
         product = Matmul(
-            "convolution", prod(out), self.filters // self.groups, inner, groups=self.groups, window=taps, stride=reach
-        )
+            "convolution", prod(out), self.filters // self.groups, inner, groups=self.groups, window=taps, stride=reach,
+            winograd=WINOGRAD if (kernel, stride, dilation, self.groups) == ((3, 3), (1, 1), (1, 1), 1) else 1.0,
+        )  # fmt: skip
         elements = self.filters * prod(out)
         return Counts(
             result=(self.filters, *out),
