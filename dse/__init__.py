@@ -25,24 +25,33 @@ if TYPE_CHECKING:
     from dse.catalogs import chips, clusters, networks, stacks
     from dse.evaluation.design import Design
     from dse.explain import comparison as compare
+    from dse.network_files import load_network
     from dse.exploration.plans import PlanSpace
+    from dse.floor_plan import floor_plan as explain_chip
+    from dse.graph_schedule import schedule_graph
     from dse.planner import plan
+    from dse.several import search_several
     from dse.validation import validate
     from hw_models.chip import Chip
     from hw_models.cluster import Cluster, Tier
     from hw_models.stack import Stack
     from hw_models.technology import Technology
+    from workloads import layers
+    from workloads.graph import Graph, GraphNetwork
+    from workloads.importers.network_text import yaml_text as network_yaml
     from workloads.network import Workload
     from workloads.plan import Plan
     from workloads.precision import Training
     from workloads.transformer import DecoderTransformer
 
-#: Public name -> the module and attribute that define it.
+#: Public name -> the module and attribute that define it; no attribute: the module itself.
 _HOMES = {
     "Chip": "hw_models.chip:Chip",
     "Cluster": "hw_models.cluster:Cluster",
     "DecoderTransformer": "workloads.transformer:DecoderTransformer",
     "Design": "dse.evaluation.design:Design",
+    "Graph": "workloads.graph:Graph",
+    "GraphNetwork": "workloads.graph:GraphNetwork",
     "Plan": "workloads.plan:Plan",
     "PlanSpace": "dse.exploration.plans:PlanSpace",
     "Stack": "hw_models.stack:Stack",
@@ -55,10 +64,16 @@ _HOMES = {
     "clusters": "dse.catalogs:clusters",
     "compare": "dse.explain:comparison",
     "evaluate": "dse.api:evaluate",
+    "explain_chip": "dse.floor_plan:floor_plan",
+    "layers": "workloads.layers:",
+    "load_network": "dse.network_files:load_network",
+    "network_yaml": "workloads.importers.network_text:yaml_text",
     "networks": "dse.catalogs:networks",
     "plan": "dse.planner:plan",
     "replace": "dse.api:replace",
+    "schedule_graph": "dse.graph_schedule:schedule_graph",
     "search": "dse.api:search",
+    "search_several": "dse.several:search_several",
     "stacks": "dse.catalogs:stacks",
     "validate": "dse.validation:validate",
 }
@@ -68,6 +83,8 @@ __all__ = [
     "Cluster",
     "DecoderTransformer",
     "Design",
+    "Graph",
+    "GraphNetwork",
     "Plan",
     "PlanSpace",
     "Stack",
@@ -81,10 +98,16 @@ __all__ = [
     "clusters",
     "compare",
     "evaluate",
+    "explain_chip",
+    "layers",
+    "load_network",
+    "network_yaml",
     "networks",
     "plan",
     "replace",
+    "schedule_graph",
     "search",
+    "search_several",
     "stacks",
     "validate",
 ]
@@ -96,7 +119,7 @@ def __getattr__(name: str) -> Any:
         # Only built when something is wrong; `from dse import units` (a module) passes through here first.
         raise AttributeError(_unknown(name), name=name)
     module, _, attribute = _HOMES[name].partition(":")
-    found = getattr(import_module(module), attribute)
+    found = getattr(import_module(module), attribute) if attribute else import_module(module)
     globals()[name] = found
     return found
 
