@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.api import SearchReport
+from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.exploration.problem import NestedProblem
 from dse.exploration.variables import Floats, Objective, Outcome, Space, Variable
+from dse.front_intervals import FrontIntervals
 from dse.recorded import kept_points, recorded_objectives
 from dse.units import format_quantity
 from hw_models.chip import Chip
@@ -43,7 +45,8 @@ class FrontData:
     front       (F, J) objectives, natural sign, best by the first objective first
     feasible    (N, J) other feasible plans of the inner fronts;  infeasible (M, J) nearest misses
     references  known chips;  omitted  chips that cannot be evaluated, and why
-    subject     what was trained on what;  limits  what a design had to keep"""
+    subject     what was trained on what;  limits  what a design had to keep
+    intervals   uncertainty of the front's designs; None: not asked for"""
 
     objectives: tuple[Objective, ...]
     front: Floats
@@ -56,12 +59,13 @@ class FrontData:
     evaluations: int
     hardware_rows: int
     lacks: Mapping[str, float]
+    intervals: FrontIntervals | None = None
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
 
 
-def front_data(report: SearchReport) -> FrontData:
+def front_data(report: SearchReport, intervals: FrontIntervals | None = None) -> FrontData:
     """The front of a search, what it beat, what did not fit, and the reference chips under the same rules."""
     result, spec = report.result, report.spec
     references, omitted = _references(report)
@@ -78,6 +82,7 @@ def front_data(report: SearchReport) -> FrontData:
         evaluations=result.evaluations,
         hardware_rows=result.hardware_rows,
         lacks=result.miss,
+        intervals=intervals,
     )
 
 
@@ -115,8 +120,31 @@ def _references(report: SearchReport) -> tuple[tuple[Reference, ...], tuple[str,
     return tuple(found), tuple(omitted)
 
 
+def reference_points(report: SearchReport) -> dict[str, Design]:
+    """The known chips of the search as they are, each with its best plan by the first objective (feasible or not)."""
+    found = {}
+    for chip in report.spec.presets:
+        alone, rows = _alone(report.problem, chip)
+        outcomes = alone.evaluate(rows)
+        signs = np.array([item.sign for item in report.problem.objectives])
+        fronts = [(outcome.front * signs, outcome.plans, row) for outcome, row in zip(outcomes, rows, strict=True)]
+        fitting = [item for item in fronts if len(item[0])]
+        if fitting:
+            values, plans, row = min(fitting, key=lambda item: item[0][:, 0].min())
+            found[chip.name] = alone.design(row, plans[int(values[:, 0].argmin())])
+        elif outcomes[0].miss_plan is not None:
+            found[chip.name] = alone.design(rows[0], outcomes[0].miss_plan)
+    return found
+
+
 def _reference(problem: Any, chip: Chip) -> Reference:
     """The chip as it is, not its projection into the space, with its best plan by the first objective."""
+    alone, rows = _alone(problem, chip)
+    return _best(chip.name, alone.evaluate(rows), problem.objectives)
+
+
+def _alone(problem: Any, chip: Chip) -> tuple[NestedProblem, Integers]:
+    """The same problem with one chip, and the rows of its clusters."""
     variables = [Variable("chip.clock", (float(chip.clock),), "Hz")]
     variables += [item for item in problem.space.variables if item.name.startswith("cluster.")]
     space = Space(variables)
@@ -126,8 +154,7 @@ def _reference(problem: Any, chip: Chip) -> Reference:
         alone.space, alone.scene = space, scene
     else:
         alone = NestedProblem(space, scene, problem.goals, problem.plan_space, name=problem.name)
-    rows = space.index_to_row(thinned(np.arange(space.size), MOST_CLUSTERS))
-    return _best(chip.name, alone.evaluate(rows), problem.objectives)
+    return alone, space.index_to_row(thinned(np.arange(space.size), MOST_CLUSTERS))
 
 
 def _best(name: str, outcomes: Sequence[Outcome], objectives: Sequence[Objective]) -> Reference:
