@@ -69,7 +69,7 @@ def schedule_graph(design: Design, *, matrix_units: int = 1, vector_units: int =
             raise ValueError(f"{name}: found {number!r}, allowed: a whole number >= 1")
     graph = network.graph(design.workload.sequence)
     shared = replace(design, chip=unit_of(design.chip, matrix_units, vector_units))
-    seconds, memory_time = _priced(shared, graph)
+    seconds, memory_time = priced_nodes(shared, graph)
     tasks = _tasks(graph, seconds)
     units: Mapping[str, int] = {MATRIX: matrix_units, VECTOR: vector_units}
     return GraphSchedule(
@@ -86,7 +86,7 @@ def unit_of(chip: Chip, matrix_units: int, vector_units: int) -> Chip:
     )
 
 
-def _priced(design: Design, graph: Graph) -> tuple[dict[tuple[int, str, str], float], float]:
+def priced_nodes(design: Design, graph: Graph) -> tuple[dict[tuple[int, str, str], float], float]:
     """Seconds by node, pass and unit; and the seconds in which device memory moves everything."""
     r = rows(design)
     columns = ("tensor", "micro_batch", "sequence_parallel", "context", "expert", "expert_tensor")

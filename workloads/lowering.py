@@ -77,6 +77,7 @@ def lower(graph: Graph) -> tuple[Block, ...]:
             expert_count=max((node.counts.pieces for node in tables), default=1),
             experts_per_token=max((node.counts.pieces for node in tables), default=1),
             sparse=bool(tables),
+            touched=sum(node.counts.touched for node in tables),
             routed=sum(node.counts.exchanged for node in tables) // 2,
             context_exchange=sum(
                 2 * core.keys * core.key_value_heads * core.head_dim * core.repeats for core in attention
@@ -209,6 +210,8 @@ def _kept(graph: Graph, gradients: list[bool]) -> dict[int, int]:
             [number] if "result" in node.counts.keeps else []
         )
         for source in wanted:
+            while graph.nodes[source].counts.view:
+                source = graph.nodes[source].inputs[0]
             found[source] = graph.nodes[source].counts.elements
     return found
 
@@ -255,11 +258,13 @@ def cells(graph: Graph) -> list[str]:
         return found
     last = [max(users, default=number) for number, users in enumerate(graph.consumers())]
     found, start = [], 0
-    holds = False
+    holds, crossing = False, 0
+    freed = [0] * len(graph.nodes)
     for number, node in enumerate(graph.nodes):
         found.append(f"layer {start}")
         holds = holds or bool(node.counts.products)
-        crossing = sum(1 for i in range(number + 1) if last[i] > number)
+        freed[last[number]] += 1
+        crossing += 1 - freed[number]
         if crossing == 1 and holds:
             start, holds = start + 1, False
     return found
@@ -303,12 +308,12 @@ def _cells(
 
 
 def _moved(graph: Graph, node: Node) -> int:
-    """Elements an operator reads and writes forward."""
+    """Elements an operator reads and writes forward; weights are shared by the samples of a micro-batch and left out."""
     counts: Counts = node.counts
     moved = sum(one.elements * one.repeats * (one.reads + one.writes) for one in counts.passes)
     if counts.products:
         inputs = sum(graph.nodes[source].counts.elements for source in node.inputs)
-        moved += inputs + counts.elements + counts.parameters
+        moved += inputs + counts.elements
     return ceil(moved)
 
 
