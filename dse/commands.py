@@ -7,39 +7,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.cli import FAILED, INTERRUPTED, NOTHING_FITS
 from dse.command_calibrate import run_calibrate
+from dse.command_explain import run_compare, run_explain
+from dse.command_import import run_import
+from dse.command_network import run_network
 from dse.command_trace import run_trace
 from dse.errors import ConfigError, Problem, nearest
+from dse.json_output import finite, print_json
 
 if TYPE_CHECKING:
     from dse.api import SearchReport
     from dse.evaluation.design import Design
     from dse.exploration.run import Progress
+    from dse.front_intervals import FrontIntervals
     from dse.results import Evaluation
+    from dse.spec import SearchSpec
 
 __all__ = [
-    "run_bench", "run_calibrate", "run_compare", "run_evaluate", "run_explain", "run_list", "run_pareto", "run_plan",
-    "run_schema", "run_search", "run_trace", "run_validate",
+    "run_bench", "run_calibrate", "run_compare", "run_evaluate", "run_explain", "run_import", "run_list", "run_network",
+    "run_pareto", "run_plan", "run_schema", "run_search", "run_trace", "run_validate",
 ]  # fmt: skip
 
 Options = argparse.Namespace
-
-#: Units of the tables of an account and a comparison, by the name of the table or field.
-_UNITS = {
-    "time": "s", "device_time": "s", "exposed": "s", "step_time": "s", "forward": "s", "backward": "s", "streams": "s",
-    "resources": "s", "energy": "J", "memory": "B", "message": "B", "share": "",
-}  # fmt: skip
 
 #: Metrics that a design has although it cannot run.
 ALWAYS = ("memory", "die_area", "tdp", "peak_power")
@@ -61,11 +60,15 @@ def run_search(options: Options) -> int:
     """Search, write the outputs, print the five best designs."""
     from dse.api import search
     from dse.config import load_search
-    from dse.export import begin, write_outputs
+    from dse.export import begin, check_out, write_outputs
 
     spec = load_search(options.config)
-    out = begin(spec, Path(options.out) if options.out else Path("out") / spec.name)
     shown = _Shown(options.quiet)
+    out = Path(options.out) if options.out else Path("out") / spec.name
+    if len(spec.workloads) > 1:
+        _refuse_intervals(options)
+        return _search_several(options, spec, check_out(out), shown)
+    out = begin(spec, out)
     try:
         report = search(
             spec, out=out, budget=options.budget, seed=options.seed, timeout=options.timeout, jobs=options.jobs,
@@ -73,18 +76,56 @@ def run_search(options: Options) -> int:
         )  # fmt: skip
     finally:
         shown.close()
-    paths = write_outputs(report, out)
-    _print_search(options, report, paths)
+    intervals = report.uncertainty() if options.uncertainty else None
+    paths = write_outputs(report, out, intervals)
+    _print_search(options, report, paths, intervals)
     return _search_status(report)
 
 
-def _print_search(options: Options, report: SearchReport, paths: Mapping[str, Path]) -> None:
-    from dse.report import nothing_fits_text, search_text
+def _refuse_intervals(options: Options) -> None:
+    if options.uncertainty:
+        raise ConfigError([Problem("several workloads", "one workload", field="--uncertainty")])
+
+
+def _search_several(options: Options, spec: SearchSpec, out: Path, shown: _Shown) -> int:
+    """One chip for several networks, beside one for each."""
+    from dataclasses import replace
+
+    from dse.several import network_rows, search_several, several_text, write_several
+
+    given = {"budget": options.budget, "seed": options.seed, "timeout": options.timeout}
+    chosen = replace(spec.search, **{name: value for name, value in given.items() if value is not None})
+    try:
+        report = search_several(
+            replace(spec, search=chosen), out=out, jobs=options.jobs, storage=options.storage, progress=shown
+        )
+    finally:
+        shown.close()
+    paths = write_several(report, out)
+    if options.json:
+        print_json({
+            "name": spec.name, "front": len(report), "networks": network_rows(report) if len(report) else [],
+            "paths": {name: str(path) for name, path in paths.items()},
+        })  # fmt: skip
+    else:
+        print(several_text(report, paths))
+    stopped = {report.result.stopped, *(one.result.stopped for one in report.alone.values())}
+    if "interrupted" in stopped:
+        print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
+        return INTERRUPTED
+    return 0 if len(report) else NOTHING_FITS
+
+
+def _print_search(
+    options: Options, report: SearchReport, paths: Mapping[str, Path], intervals: FrontIntervals | None
+) -> None:
+    from dse.report import intervals_text, nothing_fits_text, search_text
 
     if options.json:
-        _print_json(_search_plain(report, paths))
+        print_json(_search_plain(report, paths) | ({"uncertainty": intervals.to_plain()} if intervals else {}))
     elif len(report):
         print(search_text(report, paths))
+        print(intervals_text(report, intervals) if intervals else "", end="\n" if intervals else "")
     else:
         print(nothing_fits_text(report))
 
@@ -184,7 +225,7 @@ def run_plan(options: Options) -> int:
         tokens=options.tokens, top=options.top, plan_space=PlanSpace.of(space),
     )  # fmt: skip
     if options.json:
-        _print_json(report.to_plain())
+        print_json(report.to_plain())
     else:
         print(plan_text(report))
     return 0 if report.fits else NOTHING_FITS
@@ -213,47 +254,10 @@ def run_evaluate(options: Options) -> int:
     design = one_design(options)
     result = evaluate(design)
     if options.json:
-        _print_json(evaluation_plain(result, design, options.steps))
+        print_json(evaluation_plain(result, design, options.steps))
     else:
         print(evaluation_text(result, design, options.steps))
     return 0 if bool(result.feasible[0]) else NOTHING_FITS
-
-
-def run_explain(options: Options) -> int:
-    """The account of one design."""
-    from dse.explain import account
-    from dse.inputs import one_design
-    from dse.report_design import account_text
-
-    found = account(one_design(options))
-    if options.json:
-        _print_json(_plain(found) | {"units": _UNITS})
-    else:
-        print(account_text(found))
-    return 0 if found.feasible else NOTHING_FITS
-
-
-def run_compare(options: Options) -> int:
-    """Two designs side by side."""
-    from dse.explain import comparison
-    from dse.inputs import side
-    from dse.report_design import comparison_text
-
-    sides = []
-    problems: list[Problem] = []
-    for name in (options.first, options.second):
-        try:
-            sides.append(side(options, name))
-        except ConfigError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
-    if problems:
-        raise ConfigError(problems)
-    found = comparison(*sides)
-    if options.json:
-        _print_json(_plain(found) | {"units": _UNITS})
-    else:
-        print(comparison_text(found))
-    return 0
 
 
 def evaluation_plain(result: Evaluation, design: Design, steps: int | None) -> dict[str, Any]:
@@ -265,8 +269,8 @@ def evaluation_plain(result: Evaluation, design: Design, steps: int | None) -> d
     names = [name for name in result.metrics if feasible or name in ALWAYS or name.startswith("memory_")]
     found = {
         "feasible": feasible,
-        "violations": {name: _finite(value) for name, value in result.violated().items()},
-        "metrics": {name: _finite(result.value(name)) for name in names},
+        "violations": {name: finite(value) for name, value in result.violated().items()},
+        "metrics": {name: finite(result.value(name)) for name in names},
         "units": {name: METRICS[name][0] for name in names},
         "scopes": {name: METRICS[name][1] for name in names},
         "design": design_to_plain(design),
@@ -334,6 +338,9 @@ def violation_words(name: str, value: float, result: Evaluation, design: Design)
     if name == "memory":
         needed = format_quantity(result.value("memory"), "B")
         return f"memory: needs {needed} on the fullest device, available {format_quantity(_capacity(design), 'B')}"
+    if name == "power_cap":
+        cap = format_quantity(float(design.chip.power_cap), "W")
+        return f"power_cap: the lowest clock still draws {value:.1%} more than {cap}"
     return f"{name}: violated by {value:g}"
 
 
@@ -346,9 +353,9 @@ def _capacity(design: Design) -> float:
 
 def run_pareto(options: Options) -> int:
     """Filter what a search recorded, and print or write the front of the rest."""
-    from dse.export import check_out, write_outputs
+    from dse.export import check_out, front_frame, write_outputs
     from dse.recorded import filtered, load_report
-    from dse.report import nothing_fits_text
+    from dse.report import intervals_text, nothing_fits_text
 
     where = [_limit(text) for text in options.where]
     objectives = None if options.objectives is None else [_metric(name) for name in options.objectives.split(",")]
@@ -356,12 +363,16 @@ def run_pareto(options: Options) -> int:
         check_out(options.to)
     report = load_report(options.out)
     chosen = filtered(report, where, objectives)
-    frame = chosen.to_frame()
+    intervals = chosen.uncertainty() if options.uncertainty else None
+    frame = front_frame(chosen, intervals)
     if options.csv:
         _write_csv(frame, Path(options.csv))
-    paths = write_outputs(chosen, options.to) if options.to else {}
+    paths = write_outputs(chosen, options.to, intervals) if options.to else {}
     if options.json:
-        _print_json(_search_plain(chosen, paths, most=len(chosen)))
+        found = _search_plain(chosen, paths, most=len(chosen))
+        print_json(found | ({"uncertainty": intervals.to_plain()} if intervals else {}))
+    elif intervals and len(chosen):
+        print(intervals_text(chosen, intervals, most=20))
     elif len(chosen):
         print(frame.to_string(index=False, max_rows=20, max_cols=12))
     elif len(report):
@@ -418,7 +429,7 @@ def run_list(options: Options) -> int:
 
     plain, shown = TABLES[options.what]()
     if options.json:
-        _print_json(plain)
+        print_json(plain)
     else:
         print(table_text(shown))
     return 0
@@ -451,7 +462,7 @@ def run_validate(options: Options) -> int:
     if not options.rows:
         found = replace(found, rows=None)
     if options.json:
-        _print_json(found.to_plain())
+        print_json(found.to_plain())
     else:
         print(validation_text(found))
         print(f"\nReport: {page}" if page else "", end="\n" if page else "")
@@ -465,7 +476,7 @@ def run_bench(options: Options) -> int:
 
     found = bench(jobs=options.jobs, largest=options.largest)
     if options.json:
-        _print_json(found)
+        print_json(found)
         return 0
     sizes = found.pop("cost_by_size")
     print(table_text([{"what": name, "value": _short(value)} for name, value in found.items()]))
@@ -478,41 +489,3 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-# Shared -----------------------------------------------------------------------------------------------------------
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity and no NaN."""
-    return value if math.isfinite(value) else None
-
-
-def _plain(value: Any) -> Any:
-    """What a report holds as JSON-able data; evaluations and designs in their own exact form."""
-    from dse.evaluation.design import Design
-    from dse.results import Evaluation
-    from dse.serialize import design_to_plain
-
-    if isinstance(value, Evaluation):
-        return evaluation_plain(value, value.design, None)
-    if isinstance(value, Design):
-        return design_to_plain(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(_json(value), indent=2, allow_nan=False))
-
-
-def _json(value: Any) -> Any:
-    """Plain Python values; whatever is no number becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _json(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json(inner) for inner in value]
-    if hasattr(value, "tolist"):
-        return _json(value.tolist())
-    return _finite(value) if isinstance(value, float) else value

@@ -17,7 +17,7 @@ from dse.api import SearchReport
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.exploration.problem import NestedProblem
-from dse.exploration.variables import Floats, Objective, Outcome, Space, Variable
+from dse.exploration.variables import Floats, Integers, Objective, Outcome, Space, Variable
 from dse.front_intervals import FrontIntervals
 from dse.recorded import kept_points, recorded_objectives
 from dse.units import format_quantity

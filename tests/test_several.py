@@ -122,3 +122,14 @@ def test_two_workloads_of_one_network_are_refused(tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(TEXT.replace("gpt2-small, sequence: 128", "resnet18, sequence: 1"))
     with pytest.raises(ConfigError, match="different names"):
         search_several(load_search(tmp_path / "two.yaml"), jobs=1)
+
+
+def test_the_command_searches_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dse.cli import main
+
+    small = TEXT.replace("array_count: [1, 4, 16]", "array_count: 4").replace("[1024, 4096]", "4096")
+    (tmp_path / "two.yaml").write_text(small)
+    assert main(["search", str(tmp_path / "two.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1", "--quiet"]) == 0
+    assert "one chip for 2 networks" in capsys.readouterr().out
+    assert (tmp_path / "out" / "common.csv").exists() and (tmp_path / "out" / "networks.csv").exists()
+    assert (tmp_path / "out" / "networks" / "resnet18" / "pareto.csv").exists()

@@ -119,7 +119,8 @@ def _loss(items: list[Placed], kept: dict[int, int], graph: Graph) -> Block:
 
 def _kernels(item: Placed) -> int:
     """Kernels that a framework launches forward: one a product (a step of a recurrent one), one a pass."""
-    return sum(one.steps * one.repeats for one in (*item.products, *item.passes))
+    products = sum(one.steps * one.repeats for one in item.products)
+    return products + sum(one.steps * one.repeats for one in item.passes)
 
 
 def merged(operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -127,7 +128,7 @@ def merged(operations: Iterable[Operation]) -> tuple[Operation, ...]:
     first: dict[Operation, Operation] = {}
     times: Counter[Operation] = Counter()
     for one in operations:
-        key = replace(one, repeats=1, **({} if isinstance(one, Attention) else {"name": ""}))
+        key = replace(one, repeats=1) if isinstance(one, Attention) else replace(one, repeats=1, name="")
         first.setdefault(key, one)
         times[key] += one.repeats
     return tuple(replace(one, repeats=times[key]) for key, one in first.items())
@@ -286,7 +287,7 @@ def _cells(
     members: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         members.setdefault(name, []).append(number)
-    found = []
+    found: list[Cell] = []
     for name, numbers in members.items():
         nodes = [graph.nodes[number] for number in numbers]
         if all(node.is_data or _is_loss(node) for node in nodes) and found:

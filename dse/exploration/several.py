@@ -25,7 +25,8 @@ def weighted_mean(values: Floats, weights: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(values) * weights.reshape(shape)
         mean = np.exp(logs.sum(axis=0) / weights.sum())
-    return np.where(same, values[0], mean)
+    found: Floats = np.where(same, values[0], mean)
+    return found
 
 
 def regrets(values: Floats, best: Floats, sign: float) -> Floats:
@@ -34,7 +35,8 @@ def regrets(values: Floats, best: Floats, sign: float) -> Floats:
     best / value - 1 for what is wanted high, value / best - 1 for what is wanted low."""
     best = best.reshape((-1, *([1] * (values.ndim - 1))))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return values / best - 1.0 if sign > 0 else best / values - 1.0
+        found: Floats = values / best - 1.0 if sign > 0 else best / values - 1.0
+    return found
 
 
 class SeveralProblem:
