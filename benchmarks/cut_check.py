@@ -23,7 +23,9 @@ from workloads.plan import Plan
 from workloads.precision import Training
 from workloads.published import default_sequence, network
 
-NETWORKS = ("resnet50", "inception-v3", "vgg16", "efficientnet-b4", "densenet121", "unet-medical", "bert-large", "gnmt-4")
+NETWORKS = (
+    "resnet50", "inception-v3", "vgg16", "efficientnet-b4", "densenet121", "unet-medical", "bert-large", "gnmt-4",
+)  # fmt: skip
 DEVICES = (("v100-sxm2", "fp32"), ("v100-sxm2", "fp16"), ("a100-sxm-80gb", "bf16"), ("h100-sxm", "bf16"))
 
 

@@ -27,10 +27,12 @@ COMMANDS = {
     "search": "search chips and parallel plans together",
     "plan": "the chip is fixed: the best plans, and why the others lose",
     "evaluate": "price one design: time, energy, memory, what it violates",
-    "explain": "where time, energy and memory of a design go, what binds and what would help",
+    "explain": "where time, energy and memory of a design go and what would help, or a chip's floor plan",
     "trace": "simulate one step event by event and write its timeline for Perfetto",
-    "compare": "two designs side by side, and where the difference comes from",
+    "compare": "two designs or chips side by side, and where the difference comes from",
     "pareto": "filter the record of a search and write its front again",
+    "network": "what a network computes, moves and trains, layer by layer, and its picture",
+    "import": "a network of another tool's file as YAML; Calculon's three files as a design",
     "list": "networks, chips, clusters, stacks, objectives, searchers, searches",
     "schema": "JSON Schema of a configuration file, for editors",
     "validate": "compare predictions with published measurements",
@@ -55,7 +57,8 @@ EXAMPLES = {
     ),
     "explain": (
         "dse explain --network gpt3-13b --chip h100-sxm --devices 64 --global-batch 512 --tensor 8",
-        "dse explain out/first:3",
+        "dse explain out/first:3 --tornado --out constants.png",
+        "dse explain --chip h100-sxm --set chip.clock=1.2GHz --out h100.png",
     ),
     "trace": (
         "dse trace --network gpt3-13b --chip h100-sxm --devices 64 --global-batch 512 --pipeline 4 --out step.json",
@@ -64,10 +67,17 @@ EXAMPLES = {
     "compare": (
         "dse compare a100-sxm-80gb h100-sxm --network gpt3-13b --devices 64 --global-batch 512 --tensor 8",
         "dse compare out/first:1 design.yaml",
+        "dse compare a100-sxm-80gb h100-sxm --out two.png",
     ),
     "pareto": (
         "dse pareto out/first --where 'die_area <= 600 mm2' --csv small.csv",
         "dse pareto out/first --objectives throughput,die_area --out out/two",
+        "dse pareto out/first --uncertainty --out out/bars",
+    ),
+    "network": ("dse network show resnet50", "dse network show gpt3-175b --micro-batch 8 --out gpt3.png"),
+    "import": (
+        "dse import config.json --out llama.yaml",
+        "dse import models/gpt3_175B.json systems/a100_80g.json execution.json --out design.json",
     ),
     "list": ("dse list chips", "dse list networks --json"),
     "schema": ("dse schema search",),
@@ -212,6 +222,7 @@ def _add_search(command: _Parser) -> None:
         "--storage", metavar="URL", default="auto", help="Optuna study: a URL, none, or auto (a journal in DIR)"
     )
     command.add_argument("--quiet", action="store_true", help="no progress")
+    _add_uncertainty(command)
     _add_json(command)
 
 
@@ -232,7 +243,9 @@ def _add_evaluate(command: _Parser) -> None:
 
 
 def _add_explain(command: _Parser) -> None:
-    _add_design(command)
+    _add_design(command, chip=f"{_CHIP}; without a network, its floor plan")
+    command.add_argument("--tornado", action="store_true", help="also the constants that decide the design")
+    command.add_argument("--out", metavar="FILE", help="a picture of the floor plan or the tornado, PNG or SVG")
 
 
 def _add_trace(command: _Parser) -> None:
@@ -242,8 +255,10 @@ def _add_trace(command: _Parser) -> None:
 
 def _add_compare(command: _Parser) -> None:
     for side in ("first", "second"):
-        command.add_argument(side, metavar=side[0].upper() + side[1:], help=f"{_INPUT}, or a chip with the flags below")
-    _add_design_flags(command, chip=False)
+        meaning = f"{_INPUT}, or a chip (without flags: two floor plans)"
+        command.add_argument(side, metavar=side[0].upper() + side[1:], help=meaning)
+    _add_design_flags(command, chip="")
+    command.add_argument("--out", metavar="FILE", help="a picture of two floor plans, PNG or SVG")
     _add_json(command)
 
 
@@ -256,12 +271,34 @@ def _add_pareto(command: _Parser) -> None:
     command.add_argument("--objectives", metavar="A,B", help="front over these metrics instead")
     command.add_argument("--csv", metavar="FILE", help="write the table there")
     command.add_argument("--out", dest="to", metavar="DIR", help="write pareto.csv, designs.json, ... there")
+    _add_uncertainty(command)
     _add_json(command)
 
 
 def _add_list(command: _Parser) -> None:
     command.add_argument("what", metavar="WHAT", type=_one_of(LISTS), help=", ".join(LISTS))
     _add_json(command)
+
+
+def _add_network(command: _Parser) -> None:
+    command.add_argument("action", metavar="ACTION", type=_one_of(("show",)), help="show")
+    command.add_argument("name", metavar="NETWORK", help="a name of `dse list networks`, a file, or module:attribute")
+    command.add_argument("--sequence", type=_whole(1), metavar="N", help="tokens a sample (default: as published)")
+    command.add_argument("--micro-batch", type=_whole(1), default=1, metavar="N", help="samples at once (default: 1)")
+    command.add_argument("--operators", action="store_true", help="also a line an operator")
+    command.add_argument("--chip", metavar="NAME", help="also critical path and schedule of a graph on this chip")
+    for unit, part in (("matrix", "arrays"), ("vector", "lanes")):
+        meaning = f"its {part} as N units (default: 1)"
+        command.add_argument(f"--{unit}-units", type=_whole(1), default=1, metavar="N", help=meaning)
+    command.add_argument("--out", metavar="FILE", help="a picture of its layers, PNG or SVG")
+    _add_json(command)
+
+
+def _add_import(command: _Parser) -> None:
+    meaning = "a network (file, name or module:attribute), or Calculon's application, system and execution"
+    command.add_argument("files", metavar="FILE", nargs="+", help=meaning)
+    command.add_argument("--sequence", type=_whole(1), metavar="N", help="tokens a sample (default: as published)")
+    command.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
 
 
 def _add_schema(command: _Parser) -> None:
@@ -305,22 +342,30 @@ def _add_bench(command: _Parser) -> None:
 
 
 _INPUT = "a design file, or OUT:ROW of a search"
+_CHIP = "a name of `dse list chips`, or module:attribute"
+
+
+def _add_uncertainty(command: _Parser) -> None:
+    command.add_argument(
+        "--uncertainty", action="store_true",
+        help="80%% interval of each objective, and how often each design stays on the front",
+    )  # fmt: skip
 
 
 def _add_json(command: _Parser) -> None:
     command.add_argument("--json", action="store_true", help="exact base SI with units, for programs")
 
 
-def _add_design(command: _Parser) -> None:
+def _add_design(command: _Parser, *, chip: str = _CHIP) -> None:
     command.add_argument("design", metavar="DESIGN", nargs="?", help=f"{_INPUT}; or use the flags below")
     command.add_argument("--from", dest="origin", metavar="OUT", help="the output folder of a search")
     command.add_argument("--row", type=_whole(0), metavar="N", help="row of its front, 0 is the first (with --from)")
-    _add_design_flags(command, chip=True)
+    _add_design_flags(command, chip=chip)
     _add_json(command)
 
 
 def _add_workload(command: Any) -> None:
-    command.add_argument("--network", metavar="NAME", help="a name of `dse list networks`, or module:attribute")
+    command.add_argument("--network", metavar="NAME", help="a name of `dse list networks`, a file, or module:attribute")
     command.add_argument("--global-batch", metavar="N", help="samples an optimizer step")
     command.add_argument("--sequence", metavar="N", help="tokens a sample (default: as published)")
     command.add_argument("--devices", metavar="N", help="chips that train")
@@ -334,10 +379,10 @@ def _add_workload(command: Any) -> None:
     command.add_argument("--cross-entropy", metavar="NAME", help="the loss: fused (default) or materialized")
 
 
-def _add_design_flags(command: _Parser, *, chip: bool) -> None:
+def _add_design_flags(command: _Parser, *, chip: str) -> None:
     flags = command.add_argument_group("a design by flags")
     if chip:
-        flags.add_argument("--chip", metavar="NAME", help="a name of `dse list chips`, or module:attribute")
+        flags.add_argument("--chip", metavar="NAME", help=chip)
     _add_workload(flags)
     flags.add_argument(
         "--set", action="append", default=[], metavar="SECTION.FIELD=VALUE",

@@ -14,11 +14,11 @@ from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack
 from workloads.graph import Graph, GraphNetwork
-from workloads.layers import Activation, Add, Concat, Conv, CrossEntropy, GlobalPool, Linear
+from workloads.layers import Activation, Concat, Conv, CrossEntropy, GlobalPool, Linear
 from workloads.network import Workload
 from workloads.plan import Plan
-from workloads.published import network as published
 from workloads.precision import Training
+from workloads.published import network as published
 
 
 def branching(branches: int) -> GraphNetwork:

@@ -35,8 +35,8 @@ class Counts:
     mixing       how a split of channels over the tensor axis goes through it:
                  "dense" mixes all channels by a weight (convolution, linear layer): split by output channel where its
                  input is whole, by input channel where it is split already, followed by an all-reduce;
-                 "channels" works on each channel alone (depthwise convolution, batch norm, pooling, sums): stays as it is;
-                 "whole" needs all channels (layer norm, softmax): a split input is gathered first, and every rank does it;
+                 "channels" works on each channel alone (depthwise convolution, batch norm, pooling, sums): stays so;
+                 "whole" needs all channels (layer norm, softmax): a split input is gathered, and every rank does it;
                  "own" brings its splits itself (attention by heads): takes and gives whole tensors
     reductions   all-reduces forward of an operator with its own splits, each of its result
     attention    sizes of its attention core, if it has one
@@ -48,7 +48,9 @@ class Counts:
     kept_core    bytes of its attention core that it keeps and a fused kernel or selective recomputation does not (0
                  with `attention`: scores, dropout mask and their product, 5 B a score)
     row_parameters   of its parameters, those of tables whose rows only the samples that read them update
+    touched      elements of these rows that a sample updates
     pieces       into how many pieces devices of the data axis may divide these tables
+    view         its result is its input under another shape: the same memory
     """
 
     result: Shape
@@ -65,7 +67,9 @@ class Counts:
     split_parameters: int = 0
     kept_core: int = 0
     row_parameters: int = 0
+    touched: int = 0
     pieces: int = 1
+    view: bool = False
 
     @property
     def elements(self) -> int:
@@ -206,10 +210,12 @@ class Graph:
     def live(self) -> list[int]:
         """Elements that cross behind each node: results made up to there and read after."""
         last = [max(users, default=number) for number, users in enumerate(self.consumers())]
-        found = []
-        for number in range(len(self.nodes)):
-            crossing = (i for i in range(number + 1) if last[i] > number)
-            found.append(sum(self.nodes[i].counts.elements for i in crossing))
+        freed = [0] * len(self.nodes)
+        found, crossing = [], 0
+        for number, node in enumerate(self.nodes):
+            freed[last[number]] += node.counts.elements
+            crossing += node.counts.elements - freed[number]
+            found.append(crossing)
         return found
 
     def peak_forward(self) -> int:

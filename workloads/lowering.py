@@ -220,7 +220,8 @@ def _kept(graph: Graph, gradients: list[bool]) -> dict[int, int]:
 def _bytes_kept(graph: Graph, numbers: Iterable[int], kept: dict[int, int]) -> int:
     """Bytes kept of the nodes `numbers`: results that are read again, and what they keep beside."""
     return sum(
-        ACTIVATION * kept.get(number, 0) + (0 if _is_loss(graph.nodes[number]) else graph.nodes[number].counts.kept_bytes)
+        ACTIVATION * kept.get(number, 0)
+        + (0 if _is_loss(graph.nodes[number]) else graph.nodes[number].counts.kept_bytes)
         for number in numbers
     )
 
@@ -309,7 +310,7 @@ def _cells(
 
 
 def _moved(graph: Graph, node: Node) -> int:
-    """Elements an operator reads and writes forward; weights are shared by the samples of a micro-batch and left out."""
+    """Elements an operator reads and writes forward, but for weights: the samples of a micro-batch share them."""
     counts: Counts = node.counts
     moved = sum(one.elements * one.repeats * (one.reads + one.writes) for one in counts.passes)
     if counts.products:

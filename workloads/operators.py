@@ -28,11 +28,12 @@ class Matmul:
                      a device holds max(n_groups / tensor, 1) of them
     experts          matrices of which each row meets one: m counts routed rows (tokens x experts a token), spread
                      evenly; a weight with groups 1
-    window, stride   of a convolution: taps of its kernel (k counts channels x taps) and product of its strides.  Rows of
-                     the left operand are windows that overlap: the tensor they are cut from is read, and an input
+    window, stride   of a convolution: taps of its kernel (k counts channels x taps) and product of its strides.  Rows
+                     of the left operand are windows that overlap: the tensor they are cut from is read, and an input
                      gradient is itself a convolution over input positions (`phase_sizes`)
     winograd         multiplications over those of the Winograd transform that its window allows: 2.25 for 3 x 3 taps of
                      stride 1 (F(2 x 2, 3 x 3): 16 for 36), 1 for others        [Lavin and Gray 2016, arXiv 1509.09308]
+    convolution      its operands are images: a layout with channels first is converted around it (`Training.layout`)
     steps            the product runs in as many parts of its rows one after the other (a recurrent layer); its weight
                      gradient is one product
     input_gradient   False: its input is data (or depends on no parameter), and gets no gradient
@@ -53,6 +54,7 @@ class Matmul:
     window: int = 1
     stride: int = 1
     winograd: float = 1.0
+    convolution: bool = False
     steps: int = 1
     input_gradient: bool = True
     repeats: int = 1
@@ -127,6 +129,8 @@ class Vector:
     core       part of the attention core; a fused attention kernel keeps it on chip
     loss       intermediate results of the loss; a fused cross-entropy kernel keeps them on chip
     steps      the pass runs in as many parts one after the other (a recurrent layer)
+    pieces     traffic of a framework that has no fused kernel for it and runs it piece by piece, over that of one
+               kernel (`Stack.eager` says whether it does)
     gradient   False: nothing before it needs a gradient, so that it has no backward pass
     repeats    how many times a block runs it, on equal sizes
     """
@@ -143,6 +147,7 @@ class Vector:
     core: bool = False
     loss: bool = False
     steps: int = 1
+    pieces: float = 1.0
     gradient: bool = True
     repeats: int = 1
 
@@ -242,9 +247,10 @@ class Block:
     parameters_expert   of `parameters`, those of routed experts: divided by the expert degree, not among
                  `parameters_split` (all of them are divided by the tensor degree where experts are)
     expert_count, experts_per_token   experts that hold them, and of how many of those a token meets
-    sparse       its experts are tables of which a sample reads a few rows: those rows are updated where they are read (in
-                 the passes), so that no gradient or optimizer state of them is kept or reduced; any expert degree up to
-                 `expert_count` pieces
+    sparse       its experts are tables of which a sample reads a few rows: those rows are updated where they are read
+                 (in the passes), so that no gradient or optimizer state of them is kept or reduced; any expert degree
+                 up to `expert_count` pieces
+    touched      elements of rows of sparse tables that a sample updates: devices with copies of a piece exchange them
     routed       elements a sample sent to experts by each of the two all-to-alls forward (the backward pass has
                  as many): tokens x experts a token x hidden
     context_exchange   elements a sample of keys and values that context ranks show each other; divided by the
@@ -276,6 +282,7 @@ class Block:
     expert_count: int = 1
     experts_per_token: int = 1
     sparse: bool = False
+    touched: int = 0
     routed: int = 0
     context_exchange: int = 0
     causal: bool = False

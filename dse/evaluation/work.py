@@ -94,7 +94,11 @@ class Work:
                        all of every product is
     precisions         number format of each product's operands
     fast               multiply-adds over those that the array does (Winograd); 1.0 where it does all
+    lanes              True for products that vector lanes may run instead of the arrays (grouped convolutions, whose
+                       groups are too small to fill one); None where no product may
     operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
+    pieces             further kernels of a pass where a framework runs it piece by piece, over its own traffic; None
+                       where no pass has any
     fused              attention kernels, None where attention is materialized
     members            (row, times) of products, passes and attention in each selection; launches: kernels in it
     macs, vector, vector_moved   sums of each selection
@@ -108,9 +112,11 @@ class Work:
     output_bytes: np.ndarray
     distinct: Any
     fast: Any
+    lanes: np.ndarray | None
     precisions: tuple[Precision, ...]
     operations: np.ndarray
     moved: np.ndarray
+    pieces: np.ndarray | None
     fused: Fused | None
     members: dict[tuple[str, str], tuple[Members, Members, Members]]
     launches: dict[tuple[str, str], float]
@@ -147,7 +153,7 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
     parts = [size[4] for size in sizes]
     overlap: Any = _per_row(parts, m.ndim) if any(part != 1.0 for part in parts) else 1.0
     output = _per_row([product.output_bytes for product in distinct], m.ndim)
-    vectors, operations, moved = _vector_tables(blocks, training, fields, paired)
+    vectors, operations, moved, pieces = _vector_tables(blocks, training, fields, paired)
     kernels, fused = _attention_table(blocks, training, fields, paired)
     tasks = (*matmuls, *vectors, *kernels)
     members = {
@@ -165,8 +171,8 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
         return total + row_sum(fused.macs, members[chosen][2]) if fused is not None else total
 
     return Work(
-        tasks, m, n, k, groups, output, overlap, fast, tuple(product.precision for product in distinct), operations, moved, fused,
-        members,  # type: ignore[arg-type]
+        tasks, m, n, k, groups, output, overlap, fast, _lanes(distinct, m.ndim),
+        tuple(product.precision for product in distinct), operations, moved, pieces, fused, members,  # type: ignore[arg-type]
         launches={c: sum(task.launches * task.times for task in tasks if task.within(c)) for c in SELECTIONS},
         macs={c: counted(c) for c in SELECTIONS},
         vector={c: row_sum(operations, members[c][1]) for c in SELECTIONS},
@@ -177,6 +183,12 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
 def is_fused(training: Training, block: Block, core: bool) -> bool:
     """Whether an operator of the block runs inside its fused attention kernel."""
     return core and training.attention != "materialized" and bool(block.attentions)
+
+
+def _lanes(distinct: list[_Product], ndim: int) -> np.ndarray | None:
+    """Which products are grouped convolutions, one row each; None where none is."""
+    grouped = [product.matmul.convolution and product.matmul.groups > 1 for product in distinct]
+    return np.array(grouped).reshape(-1, *([1] * (ndim - 1))) if any(grouped) else None
 
 
 @dataclass(frozen=True)
@@ -198,7 +210,8 @@ class _Product:
         k = (op.k, "tensor" if op.split == "k" else "", 0, 0)
         sizes = phase_dimensions(m, n, k, self.phase)
         taps = (op.window, op.stride, op.winograd, self.phase) if op.window > 1 else ()
-        return (*sizes, op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision, *taps)
+        same = (op.groups, op.split == "groups", op.weight, op.experts, self.output_bytes, self.precision)
+        return (*sizes, *same, *taps)
 
     def sizes(self, fields: dict[str, Any]) -> tuple[Any, ...]:
         m, n, k, groups = self.matmul.shard(
@@ -244,8 +257,8 @@ def _products(blocks: dict[str, Block], training: Training) -> Iterator[_Product
 
 def _vector_tables(
     blocks: dict[str, Block], training: Training, fields: dict[str, Any], paired: bool
-) -> tuple[tuple[Task, ...], np.ndarray, np.ndarray]:
-    """Tasks of the element-wise passes, their operations and their HBM bytes."""
+) -> tuple[tuple[Task, ...], np.ndarray, np.ndarray, np.ndarray | None]:
+    """Tasks of the element-wise passes, their operations, their HBM bytes, and further pieces of each."""
     passes: list[tuple[str, Vector, bool]] = [
         (place, vector, backward)
         for place, block in blocks.items()
@@ -277,9 +290,34 @@ def _vector_tables(
                 columns.append(cast)
                 moved.append(training.cast_bytes)
                 operations.append(2.0)
+    if training.layout == "channels_first" and training.precision in ("tf32", "fp16", "bf16", "fp8"):
+        for place, backward, converted in _conversions(blocks, fields):
+            tasks.append(Task(place, "layout", "pass", "gradient" if backward else "forward", False, 1.0, len(columns)))
+            columns.append(converted)
+            moved.append(2.0 * training.activation_bytes)
+            operations.append(0.0)
     elements = _stack(columns, paired)
     per_element = [_per_row(values, elements.ndim) for values in (operations, moved)]
-    return tuple(tasks), elements * per_element[0], elements * per_element[1]
+    further = [v.pieces - 1.0 for _, v, _ in passes] + [0.0] * (len(columns) - len(passes))
+    pieces = _per_row(further, elements.ndim) if any(further) else None
+    return tuple(tasks), elements * per_element[0], elements * per_element[1], pieces
+
+
+def _conversions(blocks: dict[str, Block], fields: dict[str, Any]) -> Iterator[tuple[str, bool, Any]]:
+    """Elements converted between layouts around the convolutions of a block: input and result of each product."""
+    for place, block in blocks.items():
+        for backward in (False, True):
+            total: Any = None
+            for matmul in block.matmuls:
+                if not matmul.convolution or (matmul.groups > 1 and matmul.k == matmul.window):
+                    continue  # depthwise kernels take either layout
+                m, n, k, groups = matmul.shard(fields["tensor"], fields["micro_batch"], fields["context"])
+                read = m * k * (min(matmul.stride, matmul.window) / matmul.window)
+                times = float(matmul.repeats) * ((1.0 + matmul.input_gradient) if backward else 1.0)
+                converted = groups * (read + m * n) * times
+                total = converted if total is None else total + converted
+            if total is not None:
+                yield place, backward, total
 
 
 def _cast_elements(place: str, block: Block, fields: dict[str, Any], backward: bool, weights: bool) -> Any:

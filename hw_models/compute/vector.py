@@ -21,6 +21,16 @@ def vector_time(chip: Chip, operations: Any) -> Any:
     return operations / (chip.vector_lanes * chip.clock)
 
 
+def lane_product_time(chip: Chip, macs: Any, *, instructions: float = 4.0) -> Any:
+    """Time [s] of `macs` multiply-adds on vector lanes where no operand is used twice from registers (depthwise
+    convolution): t = macs instructions / (lanes clock).
+
+    instructions   of a multiply-add: itself, a load of each operand's tap, addresses and borders.  Assumption 4, range
+                   2 (everything unrolled) to 8
+    """
+    return vector_time(chip, macs * instructions)
+
+
 def stream_time(chip: Chip, moved: Any, operations: Any, *, memory_efficiency: Any = 1.0, hidden: float = 1.0) -> Any:
     """Time [s] of one kernel that streams `moved` bytes through HBM and does `operations` vector operations.
 
