@@ -13,9 +13,11 @@ from typing import Any
 from hw_models.checks import require
 from hw_models.fields import choice, quantity
 
-#: Dataflows of a systolic array, by their stored number.
-DATAFLOW = ("os", "ws", "is")
+#: Dataflows of a systolic array, by their stored number; "best" is configured for each product.
+DATAFLOW = ("os", "ws", "is", "best")
 COMPUTE = ("systolic", "tensor_core")
+#: Networks between shared SRAM and cores, by their stored number; none: no limit but `shared_sram_bandwidth`.
+NOC = ("none", "crossbar", "ring", "mesh")
 
 #: Matrix rate by precision relative to bf16, for an array of bf16 multipliers: fp8 doubles it,
 #: fp32 takes four passes of half-width mantissa products.
@@ -41,7 +43,8 @@ class Chip:
     array_columns: Any = quantity("", "columns of an array", 128, whole=True, low=1)
     clock: Any = quantity("Hz", "clock of arrays and vector lanes", 1.05e9)
     dataflow: Any = quantity(
-        "", "0 output, 1 weight, 2 input stationary (text is converted)", 1, whole=True, low=0, high=2, names=DATAFLOW
+        "", "0 output, 1 weight, 2 input stationary, 3 the best for each product (text is converted)", 1, whole=True,
+        low=0, high=3, names=DATAFLOW,
     )
     double_buffered: Any = quantity(
         "", "1: weights load while the previous fold computes", 1, whole=True, low=0, high=1, names=("false", "true")
@@ -69,13 +72,27 @@ class Chip:
         whole=True, low=1, high=2,
     )
     exponentials_per_core: Any = quantity("", "exponentials a cycle of a core's special function units", 16.0)
+    power_cap: Any = quantity(
+        "W", "most design power: clock and voltage go down until it fits, peaks stay those of the nominal clock "
+        "(0: no cap)", 0.0, low=0,
+    )
+    noc: Any = quantity(
+        "", "network between shared SRAM and cores (none: shared_sram_bandwidth alone limits)", 0, whole=True, low=0,
+        high=len(NOC) - 1, names=NOC,
+    )
+    noc_width: Any = quantity("", "bytes a cycle and direction of a link of the network on chip", 64.0)
+    sram_banks: Any = quantity("", "banks of shared SRAM (0: not counted)", 0, whole=True, low=0)
+    sram_bank_width: Any = quantity("", "bytes a cycle of a bank of shared SRAM", 64.0)
+    dies: Any = quantity("", "equal dies that share the logic of a package", 1, whole=True, low=1)
     matmul_rates: Mapping[str, float] = field(default_factory=lambda: SYSTOLIC_RATES)
 
     def __post_init__(self) -> None:
-        if isinstance(self.dataflow, str):
-            if self.dataflow not in DATAFLOW:
-                raise ValueError(f"dataflow: found {self.dataflow!r}, allowed: {', '.join(DATAFLOW)}")
-            object.__setattr__(self, "dataflow", DATAFLOW.index(self.dataflow))
+        for name, known in (("dataflow", DATAFLOW), ("noc", NOC)):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                if value not in known:
+                    raise ValueError(f"{name}: found {value!r}, allowed: {', '.join(known)}")
+                object.__setattr__(self, name, known.index(value))
         require(self)
         object.__setattr__(self, "matmul_rates", MappingProxyType(dict(self.matmul_rates)))
 

@@ -59,7 +59,7 @@ def chip(name: str) -> Chip:
     for item in fields(Chip):
         if item.name in ("name", "compute", "process", "hbm", "dataflow"):
             values[item.name] = row[item.name]
-        elif item.name != "matmul_rates":
+        elif item.name in row and item.name != "matmul_rates":
             values[item.name] = number(row[item.name])
     return Chip(**values)
 

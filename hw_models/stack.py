@@ -18,7 +18,7 @@ ALGORITHMS = ("ring", "tree", "halving_doubling", "hierarchical", "in_network")
 #: Constants of a device, whatever software runs on it.
 DEVICE_FIELDS = (
     "matmul_efficiency", "sustained_clock", "memory_efficiency", "kernel_launch", "link_efficiency",
-    "network_efficiency", "collective_launch", "low_latency_message", "switch_efficiency",
+    "network_efficiency", "collective_launch", "low_latency_message", "switch_efficiency", "lane_efficiency",
 )  # fmt: skip
 
 
@@ -31,6 +31,9 @@ class Stack:
     matmul_efficiency: Any = quantity("", "array rate of a short benchmark over peak (scheduling, clock)", 1.0, high=1)
     sustained_clock: Any = quantity(
         "", "clock under hours of training over that of a short benchmark: power and heat", 1.0, high=1
+    )
+    lane_efficiency: Any = quantity(
+        "", "fp32 products of a GPU, which run on its vector lanes: their share of peak over that of its arrays", 1.0
     )
     memory_efficiency: Any = quantity("", "sustained over peak HBM bandwidth", 1.0, high=1)
     link_efficiency: Any = quantity("", "sustained over peak bandwidth of the chip's own links", 1.0, high=1)
@@ -51,8 +54,16 @@ class Stack:
         "s", "once a micro-batch and stage end: data, loss, bookkeeping of embedding and head", 0.0, low=0
     )
     step_overhead: Any = quantity("s", "once a step: data loading, logging, loss scaling", 0.0, low=0)
+    jitter: Any = quantity(
+        "", "standard deviation of a device's micro-batch over its mean; a step waits for the slowest device", 0.0, low=0,
+        high=1,
+    )
     vector_passes: Any = quantity(
         "", "memory traffic of element-wise passes over that of one fused kernel each", 1.0
+    )
+    eager: Any = quantity(
+        "", "share of composite operators (gates, gelu, norms, dropout) that run piece by piece instead of fused", 0.0,
+        low=0, high=1,
     )
     update_passes: Any = quantity(
         "", "memory traffic of the optimizer over reading and writing everything once", 1.0

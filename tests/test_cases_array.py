@@ -71,6 +71,20 @@ def test_growing_one_memory_bandwidth_or_count_at_a_time_never_slows_a_step() ->
     assert {"array_count", "clock", "hbm_stack_bandwidth"} <= helped
 
 
+def test_a_depthwise_convolution_is_no_dense_one_and_keeps_an_array_idle() -> None:
+    # 3 x 3 over 112 x 112 pixels of 32 channels: a product (12544 x 9)(9 x 1) for each channel.
+    chip = Chip(array_count=1, dataflow="ws", double_buffered=0)
+    for filters, groups, macs in ((32, 32, 3_612_672), (64, 32, 7_225_344), (32, 1, 115_605_504)):
+        shape = (12544, filters // groups, 9 * 32 // groups, groups)
+        assert shape[0] * shape[1] * shape[2] * shape[3] == macs
+    busy = [
+        12544 * n * k * groups / (float(matmul_time(chip, 12544, n, k, groups, precision="bf16")) * chip.clock * 128**2)
+        for n, k, groups in ((1, 9, 32), (32, 288, 1))
+    ]
+    assert busy[0] == pytest.approx(9 / 128**2 * 12544 / (12544 + 382), rel=1e-9)
+    assert busy[0] < busy[1] / 300
+
+
 @pytest.mark.parametrize(("cycles", "clock", "seconds"), [(1000, 1e9, 1.000e-6), (1e6, 940e6, 1.0638e-3)])
 def test_seconds_are_cycles_over_hertz_whatever_a_cycle_costs(cycles: float, clock: float, seconds: float) -> None:
     chip = Chip(array_count=1, array_rows=1, array_columns=1, dataflow="ws", double_buffered=0, clock=clock)

@@ -25,8 +25,11 @@ from hw_models.physical.cost import (
     embodied_carbon,
     good_die_cost,
     market,
+    market_of,
+    nodes,
     operational_carbon,
     reticle_excess,
+    silicon_area,
     total,
     wafer_carbon,
 )
@@ -183,3 +186,18 @@ def test_an_unknown_node_or_memory_names_what_is_allowed() -> None:
         market("7nm", "hbm9")
     with pytest.raises(ValueError, match="wafer_price: found -1"):
         replace(market("7nm"), wafer_price=-1.0)
+
+
+def test_a_chip_has_the_market_of_its_node_and_a_template_has_none() -> None:
+    assert market_of(chip("h100-sxm")) == market("5nm", "hbm3")
+    assert market_of(Chip(process="phaze22nm")) is None
+    assert nodes() == NODES
+
+
+def test_several_dies_add_their_links_to_the_silicon_and_the_chip_says_how_many_there_are() -> None:
+    one, t, m = chip("b200-sxm"), technology("5nm", "hbm3e"), market("5nm", "hbm3e")
+    two = replace(one, dies=2)
+    assert silicon_area(one, t) == die_area(one, t)
+    assert float(silicon_area(two, t)) == pytest.approx(1.1 * float(die_area(one, t)))
+    assert chip_cost(two, t, market=m) == chip_cost(one, t, market=m, dies=2)
+    assert embodied_carbon(two, t, market=m) == embodied_carbon(one, t, market=m, dies=2)

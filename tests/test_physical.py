@@ -13,7 +13,14 @@ import pytest
 from hw_models.chip import Chip
 from hw_models.devices import chip, names
 from hw_models.physical.area import BLOCKS, area_by_block, die_area, serdes_area_per_bandwidth, sram_macro_area
-from hw_models.physical.dvfs import capped_clock_ratio, capped_step, power_at, power_capped_clock, voltage_ratio
+from hw_models.physical.dvfs import (
+    capped_clock_ratio,
+    capped_point,
+    capped_step,
+    power_at,
+    power_capped_clock,
+    voltage_ratio,
+)
 from hw_models.physical.energy import communication_energy, local_bytes_per_mac, work_energy
 from hw_models.physical.phaze import TEMPLATE
 from hw_models.physical.power import BLOCKS as POWER_BLOCKS
@@ -279,6 +286,27 @@ def test_shared_sram_costs_more_than_its_macros() -> None:
     assert 2 < t.shared_sram_area / macro < 3
 
 
+def test_a_bank_is_as_large_as_cutting_macros_makes_it_in_cacti() -> None:
+    folder = os.environ.get("DSE_DATA")
+    if not folder:
+        pytest.skip("needs DSE_DATA: a folder with cacti_sram_sweep.csv")
+    with (Path(folder) / "cacti_sram_sweep.csv").open(encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if float(row["capacity_B"]) >= 2**14]
+    macros = {
+        (float(row["node_nm"]), row["word_bits"], float(row["capacity_B"])): float(row["area_mm2"]) * 1e-6
+        for row in rows
+    }
+    cells, shares = [], []
+    for (node, bits, size), area in macros.items():
+        for (other, width, whole), one in macros.items():
+            if (node, bits) == (other, width) and whole > size:
+                cut = whole / size
+                cells.append((cut * area - one) / (cut - 1) / (146 * (node * 1e-9) ** 2))
+                shares.append(cut * area / one - 1)
+    assert technology("7nm", "hbm2").bank_area == pytest.approx(float(np.median(cells)) * 0.027e-12, rel=0.01)
+    assert np.median(shares) == pytest.approx(0.025, abs=0.001) and -0.24 < min(shares) and max(shares) < 0.30
+
+
 # Voltage and clock ------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +345,26 @@ def test_the_capped_clock_meets_the_cap_and_a_lower_cap_is_never_faster() -> Non
     alone = dataclasses.replace(device, **{name: float(getattr(device, name)[7]) for name in COUNTS}, dataflow=1.0)
     whole = dataclasses.replace(device, dataflow=np.ones(ROWS))
     assert float(power_capped_clock(alone, t, 150.0)) == power_capped_clock(whole, t, 150.0)[7]
+
+
+def test_at_the_capped_point_neither_design_power_nor_anything_that_moves_is_above_the_cap() -> None:
+    t = technology("7nm", "hbm2e")
+    for compute in ("systolic", "tensor_core"):
+        free = _columns(6, compute=compute)
+        device = dataclasses.replace(free, power_cap=0.7 * tdp(free, t))
+        point = capped_point(device, t)
+        blocks = tdp_by_block(free, t)
+        if compute == "tensor_core":
+            lanes = {"vector": free.vector_lanes * free.clock * t.vector_energy}
+            blocks = blocks | dynamic_power_by_block(free, t) | lanes
+        core = blocks["arrays"] + blocks["vector"] + blocks["local_sram"] + blocks["shared_sram"]
+        v = np.maximum(0.67, point.clock)
+        drawn = blocks["hbm"] + blocks["links"] + blocks["idle"] + (blocks["leakage"] + core * point.clock) * v * v
+        met = point.excess <= 0
+        assert np.any(met) and np.all(drawn[met] <= device.power_cap[met] * (1 + 1e-9))
+        assert np.all(point.clock[~met] == 1 / 16)
+        np.testing.assert_array_equal(tdp(device, t), device.power_cap)
+    np.testing.assert_array_equal(capped_point(free, t).clock, np.ones(ROWS))
 
 
 def test_a_capped_step_agrees_with_a_scan_of_clocks() -> None:

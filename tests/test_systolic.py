@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hw_models import compute
 from hw_models.chip import DATAFLOW, Chip
 from hw_models.compute.systolic import (
     array_cycles,
+    chosen_dataflow,
     fold_cycles,
     mapped,
     mapping_efficiency,
@@ -24,7 +26,9 @@ from hw_models.compute.systolic import (
 )
 from hw_models.compute.vector import vector_time
 
-OS, WS, IS = 0, 1, 2
+OS, WS, IS, BEST = 0, 1, 2, 3
+#: Cycles over hertz are rounded once on either side of a comparison.
+ROUNDING = 1 + 4 * np.finfo(float).eps
 
 
 def reference(name: str) -> dict[str, np.ndarray]:
@@ -42,6 +46,10 @@ def reference(name: str) -> dict[str, np.ndarray]:
 
 def one_array(rows: int, columns: int, **fields: object) -> Chip:
     return Chip(**{"array_count": 1, "array_rows": rows, "array_columns": columns, **fields})  # type: ignore[arg-type]
+
+
+def sizes(chip: Chip) -> dict[str, np.ndarray]:
+    return {"rows": chip.array_rows, "columns": chip.array_columns}
 
 
 def random_products(count: int, seed: int, largest: int = 3000) -> tuple[np.ndarray, ...]:
@@ -117,8 +125,12 @@ def test_a_ragged_last_round_is_cut_along_the_stream() -> None:
     # Six folds on four arrays: a round of four, then two folds in two pieces of 500 each.
     chip = Chip(array_count=4, array_rows=2, array_columns=3, dataflow="ws", double_buffered=1, clock=1.0)
     assert matmul_time(chip, 1000, 3, 2, 6, precision="bf16") == 2 + 1000 + 500 + 2 + 3 - 2
-    # Of seven, three are left, too many to cut: every fold in four pieces, 7 x 250, is better than 1000 + 1000.
-    assert matmul_time(chip, 1000, 3, 2, 7, precision="bf16") == 2 + 7 * 250 + 2 + 3 - 2
+    # Of seven, three are left, too many to cut: one stream of 7000 in four lengths of 1750 instead of 1000 + 1000.
+    # An array meets up to three folds and does the shortest part last, so that no swap of R = 2 cycles shows.
+    assert matmul_time(chip, 1000, 3, 2, 7, precision="bf16") == 2 + 1750 + 2 + 3 - 2
+    # A serial array waits for a fill, 2 + 2 + 3 - 2, at each of its three folds: 2 x (1000 + 5) is beaten too.
+    serial = replace(chip, double_buffered=0)
+    assert matmul_time(serial, 1000, 3, 2, 7, precision="bf16") == 1750 + 3 * 5
 
 
 def test_output_stationary_arrays_pay_to_add_the_pieces_of_k() -> None:
@@ -127,6 +139,10 @@ def test_output_stationary_arrays_pay_to_add_the_pieces_of_k() -> None:
     assert matmul_time(chip, 2, 3, 1002, 1, precision="bf16") == 2 + 250 + 2 + 3 - 2
     assert reduction_words(chip, 2, 3, 1002, 1) == 2 * 3 * (2 * 3)
     assert reduction_words(chip, 2, 3, 2, 1) == 0
+    # Seven folds of K = 1000: four lengths of 1750 with three cuts; an array waits for three fills of 2 + 3 - 2 and
+    # exchanges half of a tile at both of its ends, 2 x 2 / 2 rows.
+    assert matmul_time(chip, 2, 3, 1000, 7, precision="bf16") == 1750 + 3 * 3 + 2
+    assert reduction_words(chip, 2, 3, 1000, 7) == 2 * 3 * (2 * 3)
     weights = Chip(array_count=4, array_rows=2, array_columns=3, dataflow="ws", clock=1.0)
     assert reduction_words(weights, 1000, 3, 2, 1) == 0
 
@@ -213,14 +229,99 @@ def test_products_of_a_batch_cost_what_they_cost_one_by_one_on_one_array() -> No
     np.testing.assert_allclose(together, groups * apart, rtol=1e-12)
 
 
-def test_a_batch_on_many_arrays_is_hardly_ever_slower_than_one_product_after_another() -> None:
-    # Two schedules are compared, not all: a last round that fills just over half of the arrays leaves the rest idle.
-    m, n, k, groups = random_products(997, 21)
-    chip = random_chip(997, 22)
+def test_a_batch_is_never_slower_than_its_products_one_after_another() -> None:
+    m, n, k, groups = random_products(9973, 21)
+    chip = random_chip(9973, 22)
     batch, single = (matmul_time(chip, m, n, k, count, precision="bf16") for count in (groups, 1))
-    assert (batch >= single).all()
-    assert (batch <= 2 * groups * single).all()
-    assert (batch <= groups * single * (1 + 1e-12)).mean() > 0.99
+    assert (batch >= single).all() and (batch <= groups * single * ROUNDING).all()
+    assert (batch < groups * single * 0.99).any()
+
+
+@pytest.mark.parametrize("dataflow", [OS, WS, IS, BEST])
+def test_doubling_a_product_or_its_batch_never_more_than_doubles_the_time(dataflow: int) -> None:
+    m, n, k, groups = random_products(9973, 27)
+    chip = replace(random_chip(9973, 28), dataflow=dataflow)
+    once = matmul_time(chip, m, n, k, groups, precision="bf16")
+    for doubled in ((2 * m, n, k, groups), (m, 2 * n, k, groups), (m, n, 2 * k, groups), (m, n, k, 2 * groups)):
+        twice = matmul_time(chip, *doubled, precision="bf16")
+        assert (twice <= 2 * once * ROUNDING).all() and (twice >= once).all()
+
+
+def test_twice_the_arrays_are_at_most_twice_as_fast() -> None:
+    products, chip = random_products(9973, 29), random_chip(9973, 30)
+    twice = replace(chip, array_count=2 * chip.array_count)
+    ratio = matmul_time(chip, *products, precision="bf16") / matmul_time(twice, *products, precision="bf16")
+    assert (ratio >= 1).all() and (ratio <= 2 * ROUNDING).all()
+
+
+def test_a_transposed_product_on_a_transposed_array_takes_the_same_time() -> None:
+    # (A B)^T = B^T A^T swaps M and N: outputs turn with the array, and a weight becomes an input.
+    m, n, k, groups = random_products(4001, 31)
+    chip = random_chip(4001, 32)
+    shape = {"rows": chip.array_rows, "columns": chip.array_columns, "double_buffered": 0}
+    turned = {**shape, "rows": shape["columns"], "columns": shape["rows"]}
+    np.testing.assert_array_equal(
+        array_cycles(m, n, k, dataflow=OS, **shape), array_cycles(n, m, k, dataflow=OS, **turned)
+    )
+    weights, inputs = (replace(chip, dataflow=dataflow) for dataflow in (WS, IS))
+    np.testing.assert_array_equal(
+        matmul_time(weights, m, n, k, groups, precision="bf16"), matmul_time(inputs, n, m, k, groups, precision="bf16")
+    )
+    # Outputs leave an array through its columns, so that swaps and exchanges tell rows from columns; a square does not.
+    for dataflow in (OS, BEST):
+        square = replace(chip, dataflow=dataflow, array_columns=chip.array_rows)
+        there, back = (matmul_time(square, *size, k, groups, precision="bf16") for size in ((m, n), (n, m)))
+        np.testing.assert_array_equal(there, back)
+    words, flipped = sram_words(m, n, k, dataflow=WS, **sizes(chip)), sram_words(n, m, k, dataflow=IS, **sizes(chip))
+    for one, other in zip(words, (flipped[1], flipped[0], flipped[2]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_best_dataflow_is_the_fastest_of_the_three_for_each_product() -> None:
+    # One array of 4 x 4, serial.  2 x 2 x 1000: os one fold of 1000 + 6, ws and is 250 folds of 2 + 10.
+    # 1000 x 4 x 4: ws one fold of 1000 + 10, os 250 folds of 4 + 6, is 250 of 4 + 10.  4 x 1000 x 4: is by symmetry.
+    chip = one_array(4, 4, clock=1.0, double_buffered=0, dataflow="best")
+    for (m, n, k), dataflow, cycles in (((2, 2, 1000), OS, 1006), ((1000, 4, 4), WS, 1010), ((4, 1000, 4), IS, 1010)):
+        assert matmul_time(chip, m, n, k, 1, precision="bf16") == cycles
+        assert chosen_dataflow(chip, m, n, k, 1) == dataflow
+    # Equally fast: 4 x 4 x 4 os 4 + 6, ws and is 4 + 10; a 1 x 1 array of 1: os 1, ws and is 2.
+    assert chosen_dataflow(chip, 4, 4, 4, 1) == OS
+
+
+def test_the_best_dataflow_is_never_slower_than_any_and_as_fast_as_one() -> None:
+    products, chip = random_products(9973, 33), random_chip(9973, 34)
+    each = np.array([
+        matmul_time(replace(chip, dataflow=dataflow), *products, precision="bf16") for dataflow in (OS, WS, IS)
+    ])  # fmt: skip
+    free = replace(chip, dataflow=BEST)
+    best = matmul_time(free, *products, precision="bf16")
+    np.testing.assert_array_equal(best, each.min(axis=0))
+    chosen = chosen_dataflow(free, *products).astype(int)
+    np.testing.assert_array_equal(np.take_along_axis(each, chosen[None, :], 0)[0], best)
+    assert all((chosen == dataflow).sum() > 100 for dataflow in (OS, WS, IS))
+    # The words and the exchange are those of the dataflow that runs.
+    fixed = replace(chip, dataflow=chosen)
+    np.testing.assert_array_equal(reduction_words(free, *products), reduction_words(fixed, *products))
+    np.testing.assert_array_equal(chosen_dataflow(fixed, *products), chosen)
+
+
+def test_designs_with_a_dataflow_of_their_own_keep_their_bits_beside_one_that_chooses() -> None:
+    products, chip = random_products(997, 35), random_chip(997, 36)
+    alone = matmul_time(chip, *products, precision="bf16")
+    mixed = replace(chip, dataflow=np.where(np.arange(997) % 3, chip.dataflow, BEST))
+    together = matmul_time(mixed, *products, precision="bf16")
+    own = np.arange(997) % 3 > 0
+    np.testing.assert_array_equal(together[own], alone[own])
+    assert (together[~own] <= alone[~own]).all() and (together[~own] < alone[~own]).any()
+
+
+def test_words_and_cycles_of_one_array_need_a_dataflow_that_is_chosen() -> None:
+    shape = {"dataflow": BEST, "rows": 4, "columns": 4}
+    for count in (array_cycles, sram_words, mapping_efficiency):
+        with pytest.raises(ValueError, match="chosen_dataflow"):
+            count(2, 2, 2, **shape)
+    with pytest.raises(ValueError, match="chosen_dataflow"):
+        partial_sum_words(2, 2, 2, dataflow=BEST, rows=4)
 
 
 def test_arrays_that_share_a_batch_do_all_of_its_work() -> None:
@@ -242,11 +343,40 @@ def test_a_merged_batch_is_never_slower_than_its_products_apart() -> None:
         assert (merged <= matmul_time(chip, m, n, k, groups, precision="bf16") * (1 + 1e-12)).all()
 
 
-def test_a_depthwise_convolution_uses_one_column_and_nine_rows() -> None:
-    # 3 x 3, one channel in and out a product: 9 of 128 x 128 cells, 256 products of 784 pixels.
-    assert mapping_efficiency(784, 1, 9, dataflow=WS, rows=128, columns=128) == 9 / 128**2
+def test_a_depthwise_convolution_is_one_nearly_empty_fold_a_channel() -> None:
+    # 32 channels, 3 x 3, 112 x 112 pixels: 32 products (12544 x 9)(9 x 1) = 3,612,672 multiply-adds.
+    # ws: K = 9 on 128 rows, N = 1 on 128 columns: 32 folds of 12544 + 3 x 128 - 2, 0.055% of the cells busy.
     chip = one_array(128, 128, clock=1.0, dataflow="ws", double_buffered=0)
-    assert matmul_time(chip, 784, 1, 9, 256, precision="bf16") == 256 * (784 + 3 * 128 - 2)
+    cycles = matmul_time(chip, 12544, 1, 9, 32, precision="bf16")
+    assert cycles == 32 * (12544 + 382) == 413_632
+    assert 12544 * 9 * 32 == 3_612_672
+    assert 3_612_672 / cycles / 128**2 == pytest.approx(0.000533, abs=1e-6)
+    assert mapping_efficiency(12544, 1, 9, dataflow=WS, rows=128, columns=128) == 9 / 128**2
+    # Dense: K = 288, N = 32: 3 folds of 12544 + 382 do 32 times the work, 10 times as fast.
+    dense = matmul_time(chip, 12544, 32, 288, 1, precision="bf16")
+    assert dense == 3 * 12926 and 12544 * 32 * 288 == 32 * 3_612_672
+    assert 32 * 3_612_672 / dense / 128**2 == pytest.approx(0.182, abs=5e-4)
+    # os: M on the rows, one column, 98 folds of 9 + 254 a channel; is: M on the columns, 98 folds of 1 + 382.
+    for dataflow, fold in (("os", 9 + 254), ("is", 1 + 382)):
+        assert matmul_time(replace(chip, dataflow=dataflow), 12544, 1, 9, 32, precision="bf16") == 32 * 98 * fold
+
+
+def test_two_filters_a_channel_share_its_fold() -> None:
+    # in 32, out 64, groups 32: N = 2 columns of the same fold, twice the work in the same time.
+    chip = one_array(128, 128, clock=1.0, dataflow="ws", double_buffered=0)
+    one, two = (matmul_time(chip, 12544, filters, 9, 32, precision="bf16") for filters in (1, 2))
+    assert one == two and 12544 * 2 * 9 * 32 == 7_225_344
+
+
+def test_a_grouped_convolution_lies_between_depthwise_and_dense() -> None:
+    # 256 channels, 3 x 3, 28 x 28 pixels, in g groups: K = 9 x 256 / g and N = 256 / g, the work falls with g.
+    chip = one_array(128, 128, clock=1.0, dataflow="best")
+    groups = 2.0 ** np.arange(9)
+    cycles = matmul_time(chip, 784, 256 / groups, 9 * 256 / groups, groups, precision="bf16")
+    busy = 784 * 9 * 256**2 / groups / cycles / 128**2
+    assert (np.diff(busy) <= 0).all() and busy[0] > 0.8 and busy[-1] < 0.001
+    # Two groups halve the work and the time; 256 of them leave 1/256 of the work and take more than 1/10 of it.
+    assert cycles[0] / cycles[1] == pytest.approx(2, rel=0.02) and cycles[0] / cycles[-1] < 10
 
 
 def test_mapping_is_complete_where_tiles_fill_the_array() -> None:
@@ -356,8 +486,8 @@ def test_cycles_equal_a_register_level_simulation_that_computes_the_product(
     assert array_cycles(m, n, k, dataflow=WS, rows=rows, columns=columns, double_buffered=buffered) == expected
 
 
-def scheduled(chip: Chip, m: int, n: int, k: int, groups: int) -> int:
-    """Lists of pieces for each array, run one after another; the best of the two documented schedules."""
+def scheduled(chip: Chip, m: int, n: int, k: int, groups: int) -> tuple[float, float]:
+    """Cycles of the two schedules, worked off array by array: whole folds in rounds, and one stream cut in lengths."""
     arrays, rows, columns = int(chip.array_count), int(chip.array_rows), int(chip.array_columns)
     across, along, stream = {OS: (m, n, k), WS: (k, n, m), IS: (k, m, n)}[int(chip.dataflow)]
     folds = groups * -(-across // rows) * -(-along // columns)
@@ -384,19 +514,43 @@ def scheduled(chip: Chip, m: int, n: int, k: int, groups: int) -> int:
         left -= arrays
     for number in range(left * (arrays // left)):
         whole[number].append(piece(arrays // left))
-    cut = [piece(arrays)] * folds
-    return min(max(finish(pieces) for pieces in whole if pieces), finish(cut))
+
+    length = -(-folds * stream // arrays)
+    parts: list[dict[int, int]] = []  # of each array: vectors of each fold
+    for start in range(0, folds * stream, length):
+        at, end, meets = start, min(start + length, folds * stream), {}
+        while at < end:
+            fold = at // stream
+            meets[fold] = min((fold + 1) * stream, end) - at
+            at += meets[fold]
+        parts.append(meets)
+    shares = Counter(fold for meets in parts for fold in meets)
+    wrapped = 0.0
+    for meets in parts:
+        exchange = sum(rows * (1 - 1 / shares[fold]) for fold in meets) if chip.dataflow == OS else 0.0
+        wrapped = max(wrapped, finish(sorted(meets.values(), reverse=True)) + exchange)
+    return max(finish(pieces) for pieces in whole if pieces), wrapped
 
 
-def test_matmul_time_equals_explicit_schedules() -> None:
-    m, n, k, groups = random_products(601, 12, largest=300)
-    chip = random_chip(601, 13)
-    time = matmul_time(chip, m, n, k, groups, precision="bf16")
+def test_matmul_time_equals_the_rounds_or_no_less_than_the_lengths_of_explicit_schedules() -> None:
+    m, n, k, groups = random_products(401, 12, largest=100)
+    groups = np.minimum(groups, 12)
+    chip = random_chip(401, 13)
+    time = matmul_time(chip, m, n, k, groups, precision="bf16") * chip.clock
     fields = ("array_count", "array_rows", "array_columns", "dataflow", "double_buffered")
-    for row in range(601):
+    equal = closer = 0
+    for row in range(401):
         single = Chip(**{name: int(getattr(chip, name)[row]) for name in fields})  # type: ignore[arg-type]
-        expected = scheduled(single, *(int(size[row]) for size in (m, n, k, groups)))
-        assert time[row] * chip.clock[row] == pytest.approx(expected, rel=1e-12)
+        rounds, wrapped = scheduled(single, *(int(size[row]) for size in (m, n, k, groups)))
+        assert min(rounds, wrapped - 1) * (1 - 1e-12) <= time[row] <= rounds * (1 + 1e-12)
+        equal += time[row] == pytest.approx(rounds, rel=1e-12)
+        if time[row] < rounds * (1 - 1e-12):
+            # the closed form takes the array that meets most folds and has the shortest ends
+            late = (2 if single.dataflow == OS else 1) * int(single.array_rows)
+            fill = 0 if single.double_buffered else 2 * int(single.array_rows) + int(single.array_columns)
+            assert time[row] <= wrapped + late + fill
+            closer += 1
+    assert equal > 250 and closer > 25
 
 
 # Literature: a cycle-level simulator (SCALE-Sim v2, last cycle counted).

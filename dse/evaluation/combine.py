@@ -20,10 +20,12 @@ ZERO_BUBBLE = SCHEDULE.index("zero_bubble")
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a step: its pipeline of micro-batches, exposed data-parallel communication, update, and all of it."""
+    """Seconds of a step: its pipeline of micro-batches, waiting for the slowest device, exposed data-parallel
+    communication, update, and all of it."""
 
     time: Any
     running: Any
+    straggler: Any
     data: Any
     update: Any
 
@@ -31,7 +33,7 @@ class Step:
 def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic) -> Step:
     """One optimizer step.
 
-    step = pipeline of micro-batches + exposed gradient reduction + weight gather + tied embedding + update + overhead
+    step = pipeline of m micro-batches (1 + jitter / sqrt m x how far the slowest device is behind) + exposed gradient reduction + weight gather + tied embedding + update + overhead
     """
     plan, stack, stages = layout.plan, rows.stack, layout.stages
     times = stage_times(rows, layout, blocks)
@@ -48,7 +50,8 @@ def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic:
     after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
     data = reduction(rows, layout, traffic, stages.first * late) + after
     update = _update(rows, layout)
-    return Step(running + data + update + stack.step_overhead, running, data, update)
+    straggler = running * (stack.jitter * layout.slowest / np.sqrt(stages.micro_batches))
+    return Step(running + straggler + data + update + stack.step_overhead, running, straggler, data, update)
 
 
 def stage_times(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses]) -> StageTimes:
@@ -176,6 +179,7 @@ def parts(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], step: Step
     return found | {
         # rounding of the two sums may leave a hair below zero where there is no bubble
         "time_bubble": np.maximum(step.running - busy, 0.0),
+        "time_straggler": step.straggler,
         "time_data": step.data,
         "time_update": step.update,
         "time_overhead": rows.stack.step_overhead,

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dse.evaluation.chip_facts import ChipFacts
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
 from hw_models.memory.noc import shared_sram_supply
-from hw_models.physical.dvfs import capped_point
+from hw_models.physical.dvfs import CappedPoint, capped_point
 from hw_models.physical.energy import shared_sram_byte_energy
 from hw_models.stack import Stack
 from hw_models.stacks import stack as stack_named
@@ -96,8 +97,10 @@ def _dimensions(model: Any) -> int:
 class Rows:
     """A design whose numbers are float columns that broadcast against each other.
 
-    chip, technology   as the chip works: see `working_point`; what it is built and rated for is in rated_*
+    chip, technology   the plain chip that works as the design's does, and its constants there: see `rows`
     paired             True: hardware and plan are (N,) row by row; False: hardware (H, 1), plan (P,)
+    facts              the chip as it is built and rated
+    slowest            where firmware holds a power cap: the clock at which any work is within it (see throttle.py)
     violations         what the hardware alone breaks, feasible at <= 0
     """
 
@@ -109,13 +112,31 @@ class Rows:
     stack: Stack
     training: Training
     paired: bool
-    rated_chip: Chip
-    rated_technology: Technology
+    facts: ChipFacts
+    slowest: CappedPoint | None
     violations: dict[str, Any]
+
+    @property
+    def rated_chip(self) -> Chip:
+        """The chip as it is built and rated."""
+        return self.facts.chip
+
+    def at(self, point: CappedPoint) -> Rows:
+        """The same rows at another clock and voltage, over nominal."""
+        clock = {name: getattr(self.chip, name) * point.clock for name in ("clock", "shared_sram_bandwidth")}
+        switching = point.voltage * point.voltage
+        constants = {name: getattr(self.technology, name) * switching for name in _OF_THE_CORE}
+        return replace(self, chip=unchecked(self.chip, clock), technology=unchecked(self.technology, constants))
 
 
 def rows(design: Design) -> Rows:
-    """The design as broadcasting float columns (see `Design` for the accepted shapes)."""
+    """The design as broadcasting float columns (see `Design` for the accepted shapes), at its working point.
+
+    Under a power cap a systolic chip, whose clock is fixed, runs at the clock x at which its design power fits: shared
+    SRAM then gives x of its bandwidth, energies of arrays, lanes and SRAM and leakage take v^2, with v the voltage
+    there.  Firmware of tensor cores holds the cap by the power of the work (`slowest`).  A row without a cap, network
+    or banks keeps its bits among others.
+    """
     constants = design.constants
     constants.need("energy", "link_energy", "network_energy")
     hardware = (design.chip, design.cluster, design.stack, constants)
@@ -129,8 +150,8 @@ def rows(design: Design) -> Rows:
             return value if value.ndim == 2 else value[:, None]
 
     rated_chip, rated_technology = _shaped(design.chip, shape_of), _shaped(constants, shape_of)
-    chip, technology, violations = working_point(rated_chip, rated_technology, precision=design.training.precision)
-    return Rows(
+    chip, technology = _plain(rated_chip, rated_technology)
+    made = Rows(
         chip=chip,
         cluster=_shaped(design.cluster, shape_of),
         plan=unchecked(design.plan, dict(_numeric(design.plan))),
@@ -139,10 +160,16 @@ def rows(design: Design) -> Rows:
         stack=_shaped(design.stack, shape_of),
         training=design.training,
         paired=paired,
-        rated_chip=rated_chip,
-        rated_technology=rated_technology,
-        violations=violations,
+        facts=ChipFacts(rated_chip, rated_technology, design.training.precision),
+        slowest=None,
+        violations={},
     )
+    if not np.any(rated_chip.power_cap):
+        return made
+    point = capped_point(rated_chip, rated_technology, precision=design.training.precision)
+    if rated_chip.compute == "tensor_core":
+        return replace(made, slowest=point)
+    return replace(made.at(point), violations={POWER_RULE: point.excess})
 
 
 #: What a power cap that no clock meets breaks.
@@ -151,30 +178,16 @@ POWER_RULE = "power_cap"
 _OF_THE_CORE = ("mac_energy", "vector_energy", "local_sram_energy", "shared_sram_energy", "leakage")
 
 
-def working_point(
-    chip: Chip, technology: Technology, *, precision: str | None
-) -> tuple[Chip, Technology, dict[str, Any]]:
-    """The plain chip that works as this one does, its constants there, and what it breaks; once a hardware row.
+def _plain(chip: Chip, technology: Technology) -> tuple[Chip, Technology]:
+    """A chip without named network and banks that works as this one does, and its constants; once a hardware row.
 
-    network and banks   shared SRAM gives the least of its bandwidth, the network's and the banks'; a byte from it
-                        costs its bank, wires and routers
-    power cap           clock x; bandwidth of shared SRAM x; energies of arrays, lanes and SRAM, and leakage, v^2,
-                        with v the voltage at x
-    A chip without any of them is returned as it is; a row without them among others keeps its bits."""
-    changes: dict[str, Any] = {}
-    constants: dict[str, Any] = {}
-    if np.any(chip.noc) or np.any(chip.sram_banks):
-        changes = {"shared_sram_bandwidth": shared_sram_supply(chip), "noc": 0.0, "sram_banks": 0.0}
-        constants["shared_sram_energy"] = shared_sram_byte_energy(chip, technology)
-    if not np.any(chip.power_cap):
-        return (unchecked(chip, changes), unchecked(technology, constants), {}) if changes else (chip, technology, {})
-    point = capped_point(chip, technology, precision=precision)
-    supply = changes.get("shared_sram_bandwidth", chip.shared_sram_bandwidth)
-    changes |= {"clock": chip.clock * point.clock, "shared_sram_bandwidth": supply * point.clock, "power_cap": 0.0}
-    switching = point.voltage * point.voltage
-    for name in _OF_THE_CORE:
-        constants[name] = constants.get(name, getattr(technology, name)) * switching
-    return unchecked(chip, changes), unchecked(technology, constants), {POWER_RULE: point.excess}
+    Shared SRAM gives the least of its bandwidth, the network's and the banks'; a byte costs bank, wires and routers.
+    """
+    if not (np.any(chip.noc) or np.any(chip.sram_banks)):
+        return chip, technology
+    changes = {"shared_sram_bandwidth": shared_sram_supply(chip), "noc": 0.0, "sram_banks": 0.0}
+    constants = {"shared_sram_energy": shared_sram_byte_energy(chip, technology)}
+    return unchecked(chip, changes), unchecked(technology, constants)
 
 
 def take(model: Model, index: np.ndarray) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ import numpy as np
 from dse.evaluation.combine import Step, combine, energies, parts
 from dse.evaluation.design import Design, Rows, rows
 from dse.evaluation.layout import Layout, lay_out
+from dse.evaluation.ownership import OF_A_TOKEN, Late, chip_metrics, token_metrics
 from dse.evaluation.passes import BlockPasses, block_passes
 from dse.evaluation.price import price
 from dse.evaluation.result import ENERGY_PARTS, METRICS, TIME_PARTS, Result
 from dse.evaluation.stages import PLACES
+from dse.evaluation.throttle import Priced, Throttle, throttle
 from dse.evaluation.traffic import Traffic, price_traffic
 from dse.evaluation.violations import DEVICES_RULE, device_violation
-from hw_models.physical.area import die_area
-from hw_models.physical.power import static_power, tdp
+from hw_models.physical.power import static_power
 
 
 def evaluate(design: Design) -> Result:
@@ -36,21 +38,22 @@ def evaluate_rows(r: Rows, layout: Layout, wanted: frozenset[str] | None = None)
     wanted   metrics to compute; None: all.  What is computed has the same bits either way.
     """
     traffic = price_traffic(r, layout)
-    blocks = passes(r, layout, traffic)
-    step = combine(r, layout, blocks, traffic)
+    at_clock = priced(r, layout, traffic)
+    held = _held(at_clock, layout, traffic)
+    step = at_clock.step if held is None else held.step(at_clock.step)
     reserve = r.stack.memory_reserve + r.stack.fragmentation * layout.memory.total
     memory = layout.memory.total + reserve
     violations = {
         DEVICES_RULE: device_violation(layout.plan, r.cluster.devices),
         **layout.violations,
         "memory": memory / r.chip.hbm_capacity - 1.0,
-        **r.violations,
+        **(r.violations if held is None else held.violations),
     }
-    metrics = _times(r, layout, step) | _hardware(r) | _memory(layout, memory, reserve)
+    metrics = _times(r, layout, step) | chip_metrics(r.facts) | _memory(layout, memory, reserve)
     if wanted is None or wanted & set(TIME_PARTS):
-        metrics |= {name: _same(value) for name, value in parts(r, layout, blocks, step).items()}
+        metrics |= {name: _same(value) for name, value in _parts(r, layout, at_clock, held).items()}
     if wanted is None or wanted & set(ENERGY):
-        metrics |= _energy(r, layout, blocks, traffic, step)
+        metrics |= _energy(r, layout, at_clock, traffic, step, held)
     return _result({n: metrics[n]() for n in METRICS if n in metrics and (wanted is None or n in wanted)}, violations)
 
 
@@ -63,7 +66,24 @@ def passes(r: Rows, layout: Layout, traffic: Traffic) -> dict[str, BlockPasses]:
     return {place: block_passes(r, layout, priced, traffic, place) for place in PLACES}
 
 
-Late = dict[str, Callable[[], Any]]
+def priced(r: Rows, layout: Layout, traffic: Traffic) -> Priced:
+    """A step at the clock of the rows."""
+    blocks = passes(r, layout, traffic)
+    return Priced(r, blocks, combine(r, layout, blocks, traffic))
+
+
+def _held(nominal: Priced, layout: Layout, traffic: Traffic) -> Throttle | None:
+    """The clocks at which firmware holds a power cap; None where nothing has one."""
+    slowest = nominal.rows.slowest
+    if slowest is None:
+        return None
+    return throttle(layout, traffic, fast=nominal, slow=priced(nominal.rows.at(slowest), layout, traffic))
+
+
+def settled(r: Rows, layout: Layout, traffic: Traffic) -> Rows:
+    """Rows of one design at the clock at which it runs, to look into; where firmware holds no cap, as they are."""
+    held = _held(priced(r, layout, traffic), layout, traffic) if r.slowest is not None else None
+    return r if held is None else replace(r.at(held.point), slowest=None)
 
 
 def _same(value: Any) -> Callable[[], Any]:
@@ -76,27 +96,18 @@ def _times(r: Rows, layout: Layout, step: Step) -> Late:
     tokens, batch = float(workload.tokens), float(workload.global_batch)
     devices = r.cluster.devices
     chip_peak = r.rated_chip.peak_flops(r.training.precision) * devices
-    power = tdp(r.rated_chip, r.rated_technology, precision=r.training.precision) * devices
-    area = die_area(r.rated_chip, r.rated_technology) * devices
-    time = step.time
+    facts, time = r.facts, step.time
     return {
         "step_time": lambda: time,
         "throughput": lambda: tokens / time,
         "samples_per_second": lambda: batch / time,
         "mfu": lambda: layout.model_flops / (chip_peak * time),
         "hfu": lambda: layout.hardware_flops / (chip_peak * time),
-        "throughput_per_tdp": lambda: tokens / time / power,
-        "throughput_per_area": lambda: tokens / time / area,
+        "throughput_per_tdp": lambda: tokens / time / (facts.tdp * devices),
+        "throughput_per_area": lambda: tokens / time / (facts.silicon * devices),
         "micro_batches": lambda: layout.stages.micro_batches,
         **{name: _same(value) for name, value in layout.sent.items()},
     }
-
-
-def _hardware(r: Rows) -> Late:
-    """Area and power of one chip."""
-    peak_power = tdp(r.rated_chip, r.rated_technology, precision=r.training.precision)
-    area = die_area(r.rated_chip, r.rated_technology)
-    return {"peak_power": _same(peak_power), "tdp": _same(peak_power), "die_area": _same(area)}
 
 
 def _memory(layout: Layout, memory: Any, reserve: Any) -> Late:
@@ -106,15 +117,31 @@ def _memory(layout: Layout, memory: Any, reserve: Any) -> Late:
 
 
 #: Metrics that need the energy of a step.
-ENERGY = (*ENERGY_PARTS, "energy_per_step", "energy_per_token", "average_power")
+ENERGY = (*ENERGY_PARTS, "energy_per_step", "energy_per_token", "average_power", *OF_A_TOKEN)
 
 
-def _energy(r: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic, step: Step) -> Late:
+def _parts(r: Rows, layout: Layout, at_clock: Priced, held: Throttle | None) -> dict[str, Any]:
+    """Seconds of a step by what they are spent on."""
+    found = parts(r, layout, at_clock.blocks, at_clock.step)
+    if held is None:
+        return found
+    slow = parts(held.slow.rows, layout, held.slow.blocks, held.slow.step)
+    return {name: held.time(value, slow[name]) for name, value in found.items()}
+
+
+def _energy(
+    r: Rows, layout: Layout, at_clock: Priced, traffic: Traffic, step: Step, held: Throttle | None
+) -> Late:
     """Joules of a step of the whole cluster, by kind and in all."""
-    compute, communication = energies(r, layout, blocks, traffic)
+    compute, communication = energies(r, layout, at_clock.blocks, traffic)
     devices, tokens = r.cluster.devices, float(r.workload.tokens)
     # the die as it is built, leaking at the voltage it works at
-    static = static_power(r.rated_chip, r.technology) * devices * step.time
+    power = static_power(r.rated_chip, r.technology, area=r.facts.area)
+    if held is not None:
+        idle, voltage = r.technology.idle_power, held.point.voltage
+        compute = held.energy(compute, energies(held.slow.rows, layout, held.slow.blocks, traffic)[0])
+        power = np.where(voltage < 1.0, idle + (power - idle) * (voltage * voltage), power)
+    static = power * devices * step.time
     energy = compute + communication + static
     return {
         "energy_per_step": lambda: energy,
@@ -123,6 +150,7 @@ def _energy(r: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Tr
         "energy_compute": lambda: compute,
         "energy_communication": lambda: communication,
         "energy_static": lambda: static,
+        **token_metrics(r, step_time=step.time, energy=energy),
     }
 
 

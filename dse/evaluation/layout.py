@@ -6,6 +6,7 @@ A sweep lays out a chunk of plans once and evaluates it on every chip.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class Messages:
     transfer        a boundary sent to the next stage                                            [transfers]
     gradients       dense parameters of a stage                                                  [reductions]
     experts         parameters of its routed experts                                             [reductions]
+    rows            rows of sparse tables that all copies of a piece updated, gathered by each   [reductions]
     tied            a tied embedding's gradient between first and last stage                     [reductions]
     """
 
@@ -57,6 +59,7 @@ class Messages:
     transfer: Message
     gradients: Message
     experts: Message | None
+    rows: Message | None
     tied: Message
 
 
@@ -72,6 +75,7 @@ class Layout:
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
     sent          bytes a device sends in a step by parallel axis
     model_flops, hardware_flops   FLOP of a step, without and with what each plan recomputes
+    slowest       expected largest of as many standard normal numbers as devices: how far the slowest is behind
     repeats       kinds of recomputation among the plans; moves_weights: a schedule moves weight gradients
     """
 
@@ -94,6 +98,7 @@ class Layout:
     sent: dict[str, Any]
     model_flops: float
     hardware_flops: Any
+    slowest: Any
     repeats: frozenset[int]
     moves_weights: bool
     paired: bool
@@ -122,7 +127,8 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
          "expert_ranks": shared.expert_ranks, "expert_distance": shared.expert_distance,
          "expert_group": shared.expert_group, "tensor": plan.tensor, "pipeline": plan.pipeline,
          "pipeline_distance": stride["pipeline"], "split": plan.split, "expert": plan.expert,
-         "expert_tensor": plan.expert_tensor},
+         "expert_tensor": plan.expert_tensor}
+        | ({"samples": found.micro_batches * plan.micro_batch} if blocks["body"].sparse else {}),
         paired,
     )  # fmt: skip
     boundary: Any = blocks["body"].boundary * training.activation_bytes
@@ -158,10 +164,22 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
         hardware_flops=_hardware_flops(
             plan, workload, (found.repeated_total + lead) / (blocks["body"].count + lead)
         ),
+        slowest=expected_largest(plan.tensor * plan.pipeline * plan.data * plan.context),
         repeats=frozenset(np.unique(plan.recompute).astype(int).tolist()),
         moves_weights=bool(np.any(plan.schedule == SCHEDULE.index("zero_bubble"))),
         paired=paired,
     )
+
+
+def expected_largest(number: Any) -> Any:
+    """Expected largest of n independent standard normal numbers: z((n - 0.375)/(n + 0.25)), z the normal quantile.
+
+    0 for one; within 0.02 for 2 to 10,000.  Once for each number in the batch.                    [Blom 1958, p. 71]
+    """
+    distinct, index = np.unique(np.asarray(number, dtype=float), return_inverse=True)
+    normal = NormalDist()
+    values = [normal.inv_cdf((n - 0.375) / (n + 0.25)) if n > 1 else 0.0 for n in distinct.tolist()]
+    return np.array(values)[index].reshape(np.shape(number))
 
 
 def _hardware_flops(plan: Plan, workload: Workload, share: Any) -> Any:
@@ -263,12 +281,17 @@ def _reduction_messages(
     pick = reductions.pick
     shared = blocks["last"].shared_parameters
     has_last = pick(found.has_last)
-    experts = None
-    if blocks["body"].parameters_expert and not blocks["body"].sparse:
+    experts = rows = None
+    if blocks["body"].sparse:
+        # a piece's rows are read for the samples of all its expert peers: as many elements as of one device's samples
+        touched = at["samples"] * (float(blocks["body"].touched) * training.gradient_bytes)
+        rows = Message(at["expert_ranks"], at["expert_distance"], at["expert_ranks"] * touched)
+    elif blocks["body"].parameters_expert:
         experts = Message(at["expert_ranks"], at["expert_distance"], pick(held.expert))
     return {
         "gradients": Message(at["ranks"], at["distance"], pick(held.dense)),
         "experts": experts,
+        "rows": rows,
         "tied": Message(
             1.0 + has_last,
             at["pipeline_distance"] * np.maximum(at["pipeline"] - 1.0, 1.0),

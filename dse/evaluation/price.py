@@ -14,10 +14,11 @@ import numpy as np
 from dse.evaluation.design import Rows
 from dse.evaluation.stages import PLACES
 from dse.evaluation.work import Fused, Work, row_sum
+from hw_models.chip import Chip
 from hw_models.compute import matmul_time
 from hw_models.compute.attention import attention_time, attention_traffic
 from hw_models.compute.systolic import BEST, chosen_dataflow
-from hw_models.compute.vector import vector_time
+from hw_models.compute.vector import lane_product_time, vector_time
 from hw_models.memory.tiling import stream_traffic, traffic
 from hw_models.physical.energy import local_bytes_per_mac, work_energy
 from workloads.plan import FULL, PER_OPERATOR, SELECTIVE
@@ -91,8 +92,13 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
         whole = (work.m - read[0]) * work.n * work.groups * work.output_bytes
         hbm, sram = hbm + whole, sram + whole
     sustained = stack.matmul_efficiency * stack.sustained_clock
+    if rows.training.precision == "fp32" and chip.compute == "tensor_core":
+        lanes = stack.lane_efficiency
+        if not isinstance(work.fast, float):  # transforms take what well-fed lanes gain: 1.56 of peak (Lavin & Gray 2016)
+            lanes = np.where(work.fast > 1.0, np.minimum(lanes, 1.0), lanes)
+        sustained = np.minimum(sustained * lanes, 1.0)
     streams = {
-        "array": matmul_time(chip, *sizes, precision=rows.training.precision, rate=rate) / sustained,
+        "array": _less(_computed(chip, work, rows.training.precision, rate) / sustained, work.fast),
         "sram": sram / chip.shared_sram_bandwidth,
         "hbm": hbm / (chip.hbm_bandwidth * stack.memory_efficiency),
     }
@@ -115,10 +121,32 @@ def array_bytes(rows: Rows, work: Work) -> tuple[Any, Any] | None:
     return macs * each, local_bytes_per_mac(chip, rate=rate, operand_bytes=operand)
 
 
+def _computed(chip: Chip, work: Work, precision: str, rate: Any) -> Any:
+    """Seconds of the products at peak rate: on the arrays, or on vector lanes where those may and are faster.
+
+    A group of a depthwise convolution would fill one column of an array."""
+    seconds = matmul_time(chip, work.m, work.n, work.k, work.groups, precision=precision, rate=rate)
+    if work.lanes is None:
+        return seconds
+    lanes = lane_product_time(chip, work.m * work.n * work.k * work.groups)
+    return np.where(work.lanes, np.minimum(seconds, lanes), seconds)
+
+
+def _less(seconds: Any, gain: Any) -> Any:
+    """Seconds of products whose transform multiplies `gain` times less; 1.0: none does."""
+    return seconds if isinstance(gain, float) else seconds / gain
+
+
 def price_vectors(rows: Rows, work: Work) -> OperatorPrices:
     """Time and traffic of the element-wise passes: the slower of HBM and vector lanes."""
     chip, stack = rows.chip, rows.stack
     moved = work.moved * stack.vector_passes
+    if rows.training.layout == "channels_first":  # a conversion is one kernel whatever a framework fuses
+        converted = np.zeros((work.moved.shape[0], *([1] * (work.moved.ndim - 1))), dtype=bool)
+        converted[[task.row for task in work.tasks if task.operator == "layout"]] = True
+        moved = np.where(converted, work.moved, moved)
+    if work.pieces is not None:
+        moved = moved * (1.0 + stack.eager * work.pieces)
     streams = {
         "vector": vector_time(chip, work.operations),
         "hbm": moved / (chip.hbm_bandwidth * stack.memory_efficiency),

@@ -86,6 +86,8 @@ def price_traffic(rows: Rows, layout: Layout) -> Traffic:
     if sent.experts is not None:
         more, again = _once(rows, sent.experts, once["stage"], once["expert_group"])
         gradients, gather = gradients + more, gather + again
+    if sent.rows is not None:
+        gradients = gradients + _call(rows, "all_gather", sent.rows)
     return Traffic(
         exchange=exchange,
         keys=NO_CALL if sent.keys is None else _call(rows, "all_gather", sent.keys),

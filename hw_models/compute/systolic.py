@@ -12,7 +12,7 @@ import numpy as np
 
 from hw_models.chip import DATAFLOW, Chip
 
-OUTPUT, WEIGHT, INPUT = (DATAFLOW.index(name) for name in ("os", "ws", "is"))
+OUTPUT, WEIGHT, INPUT, BEST = (DATAFLOW.index(name) for name in ("os", "ws", "is", "best"))
 
 
 def mapped(dataflow: Any, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any]:
@@ -20,7 +20,9 @@ def mapped(dataflow: Any, m: Any, n: Any, k: Any) -> tuple[Any, Any, Any]:
 
     output stationary (M, N, K), weight stationary (K, N, M), input stationary (K, M, N)
     for (M x K)(K x N); dataflow 0, 1, 2; all broadcast.           [Samajdar et al. 2018, SCALE-Sim, table 1]
+    The best of them is none of them: `chosen_dataflow` says which it is for a product.
     """
+    _need_chosen(dataflow)
     on_rows, on_columns = np.where(np.equal(dataflow, OUTPUT), m, k), np.where(np.equal(dataflow, INPUT), m, n)
     # The dimension that is left.  Two subtractions are cheaper than a selection.
     return on_rows, on_columns, np.add(m, n, dtype=float) + k - on_rows - on_columns
@@ -78,6 +80,7 @@ def mapping_efficiency(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any, colu
 
 def partial_sum_words(m: Any, n: Any, k: Any, *, dataflow: Any, rows: Any) -> Any:
     """Partial sums read back to be added to, in words of the accumulator: (ceil(K / R) - 1) M N, os none."""
+    _need_chosen(dataflow)
     passes = np.where(np.equal(dataflow, OUTPUT), 1.0, np.ceil(np.asarray(k) / rows))
     return (passes - 1.0) * m * n
 
@@ -87,54 +90,99 @@ def matmul_time(chip: Chip, m: Any, n: Any, k: Any, groups: Any, *, precision: s
 
     The F = groups f_r f_c folds are spread over the P arrays; two schedules are compared, the faster is taken:
     - whole folds in ceil(F / P) rounds; the r folds of the last round are cut along T into floor(P / r) pieces;
-    - every fold cut along T into P pieces.
+    - all folds one behind the other as one stream of F T vectors, cut into P equal lengths c = ceil(F T / P): an
+      array meets at most n = floor((c - 2) / T) + 2 folds, all but two of them whole.  A serial array waits n times
+      for a fill.  A double-buffered one does the longer of its two ends before the shorter, so that a swap of R
+      cycles is seen only where both are short.            [McNaughton 1959, Management Science 6: wrap-around rule]
     A piece of 1/s of a fold streams ceil(T / s) vectors.  For output stationary T is K, so that s arrays hold
     partial sums of the same outputs; they exchange them in a reduce-scatter of R C words, C words a cycle an
-    array, which takes R (1 - 1/s): a piece then costs min(T, R) + ceil(max(T - R, 0) / s) (`reduction_words`).
-    By construction more arrays are never slower, and one array gives `array_cycles`.  A precision of rate x
-    does x times the products a cycle; `rate`, if given, stands for it and broadcasts (products of several precisions).
+    array, which takes R (1 - 1/s): a piece then costs min(T, R) + ceil(max(T - R, 0) / s) (`reduction_words`);
+    both ends of a wrapped length lie in folds of at most s = ceil(P / F) + 1 pieces: 2 R (1 - 1/s).
+    More arrays are never slower, twice the batch never takes more than twice the time, and one array gives
+    `array_cycles`.  An array whose dataflow is best runs each product in the fastest of the three.
+    A precision of rate x does x times the products a cycle; `rate`, if given, stands for it and broadcasts
+    (products of several precisions).
     Shape: broadcast of chip and sizes; m, n, k, groups >= 1.
     Ignores operand supply and the sustained efficiency.
     """
     rate = chip.matmul_rate(precision) if rate is None else rate
-    return _plan(chip, m, n, k, groups)[0] / (chip.clock * rate)
+    return _fastest(chip, m, n, k, groups)[0] / (chip.clock * rate)
+
+
+def chosen_dataflow(chip: Chip, m: Any, n: Any, k: Any, groups: Any) -> Any:
+    """Dataflow (0, 1, 2) of `groups` products on a chip: its own, or the fastest where it may be configured for each.
+
+    Of equally fast ones os, then ws: os moves no partial sums, and ws keeps what a layer's rows share.
+    Shape: the chip's dataflow, broadcast against the sizes where a chip has the best.
+    """
+    return _fastest(chip, m, n, k, groups)[1]
 
 
 def reduction_words(chip: Chip, m: Any, n: Any, k: Any, groups: Any) -> Any:
     """Accumulator words that output-stationary arrays exchange because a fold was cut along K.
 
     2 (s - 1) R C for each fold cut into s pieces (sent and received); 0 for weight and input stationary.
+    Lengths of a wrapped stream that end with a fold are counted as if they did not.
     Their time is already part of `matmul_time`; this count is for energy.
     """
-    _, folds, last, pieces, cut_all = _plan(chip, m, n, k, groups)
-    cuts = np.where(cut_all, folds * (chip.array_count - 1.0), last * (pieces - 1.0))
+    dataflow = chosen_dataflow(chip, m, n, k, groups)
+    _, last, pieces, lengths = _plan(chip, dataflow, m, n, k, groups)
+    cuts = np.where(lengths > 0, lengths - 1.0, last * (pieces - 1.0))
     # A fold no longer than the exchange is not cut.
-    cut = np.equal(chip.dataflow, OUTPUT) & (np.asarray(k) > chip.array_rows)
+    cut = np.equal(dataflow, OUTPUT) & (np.asarray(k) > chip.array_rows)
     return np.where(cut, 2.0 * cuts * chip.array_rows * chip.array_columns, 0.0)
+
+
+def _need_chosen(dataflow: Any) -> None:
+    """ValueError where "best" stands for a dataflow that must be known."""
+    if np.any(np.greater(dataflow, INPUT)):
+        raise ValueError("dataflow: found best, allowed: os, ws, is (see chosen_dataflow)")
 
 
 def _load(dataflow: Any, rows: Any) -> Any:
     return np.not_equal(dataflow, OUTPUT) * rows
 
 
-def _plan(chip: Chip, m: Any, n: Any, k: Any, groups: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """(cycles, folds, folds of the last round, pieces of each of them, whether every fold is cut instead)."""
-    rows, count = chip.array_rows, chip.array_count
-    fill = fold_cycles(chip.dataflow, rows, chip.array_columns, 0.0)
-    # A serial array waits for the fill of each fold; T + fill is never below R.
-    wait = np.equal(chip.double_buffered, 0) * fill
-    exchanged = np.equal(chip.dataflow, OUTPUT) * rows
+def _fastest(chip: Chip, m: Any, n: Any, k: Any, groups: Any) -> tuple[Any, Any]:
+    """(cycles, dataflow) in the chip's dataflow, or in the fastest.  Without the gate every design pays for three."""
+    best = np.equal(chip.dataflow, BEST)
+    if not np.any(best):
+        return _plan(chip, chip.dataflow, m, n, k, groups)[0], chip.dataflow
+    fewest: Any = np.inf
+    chosen: Any = float(OUTPUT)
+    for dataflow in (OUTPUT, WEIGHT, INPUT):
+        cycles = _plan(chip, np.where(best, float(dataflow), chip.dataflow), m, n, k, groups)[0]
+        chosen = np.where(cycles < fewest, float(dataflow), chosen)
+        fewest = np.minimum(fewest, cycles)
+    return fewest, np.where(best, chosen, chip.dataflow)
 
-    on_rows, on_columns, stream = mapped(chip.dataflow, m, n, k)
+
+def _plan(chip: Chip, dataflow: Any, m: Any, n: Any, k: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
+    """(cycles, folds of the last round, pieces of each of them, lengths of the wrapped stream or 0 for rounds)."""
+    rows, count = chip.array_rows, chip.array_count
+    fill = fold_cycles(dataflow, rows, chip.array_columns, 0.0)
+    # A serial array waits for the fill of each fold; T + fill is never below R.
+    serial = np.equal(chip.double_buffered, 0)
+    wait = serial * fill
+    exchanged = np.equal(dataflow, OUTPUT) * rows
+
+    on_rows, on_columns, stream = mapped(dataflow, m, n, k)
     folds = np.ceil(on_rows / rows) * np.ceil(on_columns / chip.array_columns) * groups
     before_last = np.ceil(folds / count) - 1.0
     last = folds - before_last * count
     pieces = np.floor(count / last)
-
     uncut = np.minimum(stream, exchanged)
-    divisible = stream - uncut
-    last_stream = uncut + np.ceil(divisible / pieces)
-    cut_stream = uncut + np.ceil(divisible / count)
-    spread = before_last * np.maximum(stream + wait, rows) + last_stream
-    cut = (folds - 1.0) * np.maximum(cut_stream + wait, rows) + cut_stream
-    return np.minimum(spread, cut) + fill, folds, last, pieces, cut < spread
+    rounds = before_last * np.maximum(stream + wait, rows) + uncut + np.ceil((stream - uncut) / pieces)
+
+    whole = folds * stream
+    length = np.ceil(whole / count)
+    between = np.floor(np.maximum(length - 2.0, 0.0) / stream)  # folds an array does from end to end
+    # A swap keeps a double-buffered array for R cycles, and the shorter end goes last; a serial array waits.
+    ends = length - between * stream
+    late = between * np.maximum(rows - stream, 0.0) + np.maximum(rows - 0.5 * ends, 0.0)
+    swaps = np.where(serial, (between + 1.0) * fill, late)
+    # Both ends lie in folds of so many pieces at most; whole rows are exchanged.
+    shared = np.ceil(count / folds) + 1.0
+    wrapped = length + swaps + np.floor(2.0 * exchanged * (1.0 - 1.0 / shared))
+    lengths = np.where(wrapped < rounds, np.ceil(whole / length), 0.0)
+    return np.minimum(rounds, wrapped) + fill, last, pieces, lengths

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-#: Topologies by their stored number.
-NOC = ("crossbar", "ring", "mesh")
-CROSSBAR, RING, MESH = range(3)
+from hw_models.chip import NOC, Chip
+
+NONE, CROSSBAR, RING, MESH = range(len(NOC))
 
 
 def noc_bandwidth(topology: Any, cores: Any, *, width: Any, clock: Any) -> Any:
@@ -23,11 +23,26 @@ def noc_bandwidth(topology: Any, cores: Any, *, width: Any, clock: Any) -> Any:
     crossbar   n w f                 every port is busy
     ring       8 w f                 2 n links (both directions) over a mean distance of n/4; at most n w f
     mesh       4 sqrt(n) w f         half of the traffic crosses the middle, sqrt(n) links each way; at most n w f
+    none       no limit: inf
     topology: number in `NOC`; all broadcast; n >= 1.
     """
     ports = cores * width * clock
     middle = np.where(np.equal(topology, RING), 8.0, 4.0 * np.sqrt(cores)) * width * clock
-    return np.where(np.equal(topology, CROSSBAR), ports, np.minimum(ports, middle))
+    carried = np.where(np.equal(topology, CROSSBAR), ports, np.minimum(ports, middle))
+    return np.where(np.equal(topology, NONE), np.inf, carried)
+
+
+def shared_sram_supply(chip: Chip) -> Any:
+    """Bytes a second between shared SRAM and all cores: the least of its bandwidth, its network's and its banks'.
+
+    min(w, `noc_bandwidth`, banks x bank width x clock), the latter two where they are given (`noc`, `sram_banks`).
+    Even use of banks; a conflict, or a bank that a core's stride misses, is not here."""
+    if not (np.any(chip.noc) or np.any(chip.sram_banks)):
+        return chip.shared_sram_bandwidth
+    network = noc_bandwidth(chip.noc, chip.cores, width=chip.noc_width, clock=chip.clock)
+    banks = chip.sram_banks * chip.sram_bank_width * chip.clock
+    banks = np.where(np.equal(chip.sram_banks, 0), np.inf, banks)
+    return np.minimum(np.minimum(chip.shared_sram_bandwidth, network), banks)
 
 
 def noc_hops(topology: Any, cores: Any) -> Any:
@@ -42,10 +57,13 @@ def noc_wire(topology: Any, cores: Any, *, core_area: Any) -> Any:
     """Mean length of wire that a byte travels [m], cores of `core_area` [m2] tiled in a square.
 
     crossbar   from a core to the middle and out again: half of the side of the square
-    ring, mesh hops x the side of a core
+    ring, mesh links crossed (n/4; 2/3 (sqrt(n) - 1/sqrt(n))) x the side of a core; not less than half of the side of
+               the square: fewer than four cores are large, and banks lie all over them
     """
-    side = np.sqrt(core_area)
-    return np.where(np.equal(topology, CROSSBAR), 0.5 * np.sqrt(cores), noc_hops(topology, cores)) * side
+    across = np.sqrt(cores)
+    links = np.where(np.equal(topology, RING), cores / 4.0, 2.0 / 3.0 * (across - 1.0 / across))
+    links = np.where(np.equal(topology, CROSSBAR), 0.0, links)
+    return np.maximum(links, 0.5 * across) * np.sqrt(core_area)
 
 
 def noc_energy(

@@ -17,6 +17,44 @@ def compulsory_traffic(m: Any, n: Any, k: Any, groups: Any, *, operand_bytes: An
     return groups * ((m + n) * k * operand_bytes + m * n * output_bytes)
 
 
+def traffic_lower_bound(
+    m: Any,
+    n: Any,
+    k: Any,
+    groups: Any,
+    *,
+    capacity: Any,
+    operand_bytes: Any,
+    output_bytes: Any,
+    accumulator_bytes: Any,
+    phase: float = 2.4,
+) -> Any:
+    """Bytes that `groups` products (M x K)(K x N) move through a buffer at least, whatever the order of their work.
+
+    Q >= T (V / v - 1),   v = (f(T) + f(2 S + T)) / (2 x sqrt(w)),   f(X) = (X / 3)^(3/2),   T = phase S
+    or `compulsory_traffic` if that is more.  V = groups M N K multiply-adds, S capacity [B], x bytes of an operand,
+    w bytes of a result as it moves or is kept, whichever is less.  In words (x = w = 1):
+    Q >= 1.92 M N K / sqrt(S) - 2.4 S.
+    Why: cut the work into phases that move T bytes.  What a phase reads of A and B was kept from before (s) or comes
+    in, what it adds to in C is kept (e) or goes out, so x N_A + x N_B + w N_C <= s + e + T; it does at most
+    sqrt(N_A N_B N_C) multiply-adds [Loomis and Whitney 1949], at most f(s + e + T) / (x sqrt(w)).  What is kept for the
+    next phase leaves no room for more, s' + e <= S, so that s + e is S on average and at most 2 S; f is convex, so that
+    the mean of its ends bounds the mean.  phase 2.4 is the best choice for large products.
+    The constant 2 of pebble games [Kwasniewski et al. 2019, COSMA, arXiv 1908.09606: 2 M N K / sqrt(S) + M N; Smith et
+    al. 2017, arXiv 1702.02017: 2 M N K / sqrt(S) - 2 S] is for C += A B, whose C is read too: results that start at 0
+    need no read, and a panel of short K that stays while results stream out moves less than the former.
+    m, n, k, groups >= 1; shape: broadcast.  Ignores line sizes, and operands that another operator leaves behind.
+    """
+    macs = np.asarray(m, dtype=float) * n * k * groups
+    least = np.minimum(output_bytes, accumulator_bytes)
+    capacity = np.asarray(capacity, dtype=float)
+    moved = phase * capacity
+    few, many = moved / 3.0, (2.0 * capacity + moved) / 3.0
+    done = (few * np.sqrt(few) + many * np.sqrt(many)) / (2.0 * operand_bytes * np.sqrt(least))
+    compulsory = compulsory_traffic(m, n, k, groups, operand_bytes=operand_bytes, output_bytes=output_bytes)
+    return np.maximum(moved * (macs / done - 1.0), compulsory)
+
+
 def traffic(
     m: Any,
     n: Any,

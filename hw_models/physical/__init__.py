@@ -9,10 +9,12 @@ from hw_models.physical.cost import (
     dies_per_wafer,
     embodied_carbon,
     market,
+    market_of,
     operational_carbon,
     reticle_excess,
+    silicon_area,
 )
-from hw_models.physical.dvfs import capped_step, power_capped_clock, voltage_ratio
+from hw_models.physical.dvfs import capped_point, capped_step, power_capped_clock, voltage_ratio
 from hw_models.physical.energy import communication_energy, local_bytes_per_mac, work_energy
 from hw_models.physical.power import (
     dynamic_power_by_block,
@@ -26,6 +28,7 @@ from hw_models.physical.power import (
 __all__ = [
     "Market",
     "area_by_block",
+    "capped_point",
     "capped_step",
     "chip_cost",
     "communication_energy",
@@ -37,10 +40,12 @@ __all__ = [
     "embodied_carbon",
     "local_bytes_per_mac",
     "market",
+    "market_of",
     "operational_carbon",
     "power_capped_clock",
     "reticle_excess",
     "serdes_area_per_bandwidth",
+    "silicon_area",
     "sram_macro_area",
     "static_power",
     "sustained_power",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hw_models.chip import Chip
+from hw_models.memory.noc import NONE, noc_area
 from hw_models.physical.phaze import is_template, template_blocks
 from hw_models.technology import Technology
 
@@ -42,8 +43,9 @@ def area_by_block(chip: Chip, technology: Technology) -> dict[str, Any]:
     vector      s l a_lane              l fp32 lanes
     local_sram  s k b a_local           k cores with b bytes each: registers, local SRAM
     cores       s k a_core              instruction fetch, control, load and store, special functions
-    shared_sram B a_shared              a hardware cache on a chip of tensor cores, else a scratchpad
-    noc         w sqrt(k) a_noc         w B/s between shared SRAM and cores, over a mean of sqrt(k) hops
+    shared_sram B a_shared + b a_bank   a hardware cache on a chip of tensor cores, else a scratchpad; b banks
+    noc         w sqrt(k) a_noc         w B/s between shared SRAM and cores, over a mean of sqrt(k) hops;
+                                        `noc_area` of s k cores where the chip names its network
     hbm_phy     h a_phy                 analog: does not scale with the node
     hbm_control h a_controller
     links       v a_link                v B/s, all links, per direction
@@ -64,9 +66,9 @@ def area_by_block(chip: Chip, technology: Technology) -> dict[str, Any]:
         "arrays": chip.macs_per_cycle * (t.mac_area * spare),
         "vector": chip.vector_lanes * (t.vector_lane_area * spare),
         "local_sram": cores * chip.local_sram * t.local_sram_area,
-        "shared_sram": chip.shared_sram * (t.cache_area if cached else t.shared_sram_area),
+        "shared_sram": chip.shared_sram * (t.cache_area if cached else t.shared_sram_area) + _banks(chip, t),
         "cores": cores * t.core_area,
-        "noc": chip.shared_sram_bandwidth * (np.sqrt(cores) * t.noc_area_per_bandwidth),
+        "noc": _network(chip, t, cores),
         "hbm_phy": chip.hbm_stacks * t.hbm_phy_area,
         "hbm_control": chip.hbm_stacks * t.hbm_controller_area,
         "links": chip.scale_up_bandwidth * t.link_area_per_bandwidth,
@@ -75,6 +77,32 @@ def area_by_block(chip: Chip, technology: Technology) -> dict[str, Any]:
     explained = _total(blocks)
     missing = 0.0 if cached else t.unattributed_share / (1.0 - t.unattributed_share)
     return blocks | {"unattributed": explained * missing}
+
+
+def _banks(chip: Chip, technology: Technology) -> Any:
+    """Area of the banks of shared SRAM beyond its cells [m2]; 0 where they are not counted."""
+    if not np.any(chip.sram_banks):
+        return 0.0
+    technology.need("banks", "bank_area")
+    return chip.sram_banks * technology.bank_area
+
+
+def _network(chip: Chip, technology: Technology, cores: Any) -> Any:
+    """Area of the network on chip [m2]: of the topology that the chip names, else by bandwidth and hops."""
+    t = technology
+    generic = chip.shared_sram_bandwidth * (np.sqrt(cores) * t.noc_area_per_bandwidth)
+    if not np.any(chip.noc):
+        return generic
+    t.need("network on chip", "wire_pitch", "router_area")
+    named = noc_area(chip.noc, cores, width=chip.noc_width, wire_pitch=t.wire_pitch, router_area=t.router_area)
+    return np.where(np.equal(chip.noc, NONE), generic, named)
+
+
+def core_tile_area(chip: Chip, technology: Technology) -> Any:
+    """Area of a core with its share of shared SRAM [m2]: how far apart the nodes of a network on chip lie."""
+    blocks = area_by_block(chip, technology)
+    tiles = blocks["arrays"] + blocks["vector"] + blocks["local_sram"] + blocks["cores"] + blocks["shared_sram"]
+    return tiles / chip.cores
 
 
 def die_area(chip: Chip, technology: Technology) -> Any:

@@ -75,6 +75,17 @@ def constants(node: str, hbm: str = "hbm2e") -> tuple[Row, ...]:
     return tuple(row for row in rows if row["node"] in (node, hbm, "any"))
 
 
+def nodes() -> tuple[str, ...]:
+    """Process nodes that the cost table knows, oldest first."""
+    found = (row["node"] for row in table("cost") if row["constant"] == "wafer_price")
+    return tuple(dict.fromkeys(found))
+
+
+def market_of(chip: Chip) -> Market | None:
+    """Prices and process facts of a chip's node and memory; None where the table lacks them."""
+    return market(chip.process, chip.hbm) if chip.process in nodes() else None
+
+
 @cache
 def market(node: str = "7nm", hbm: str = "hbm2e") -> Market:
     """Prices and process facts of a node with a memory generation."""
@@ -127,6 +138,15 @@ def area_per_die(area: Any, *, dies: Any = 1, market: Market) -> Any:
     return area / dies * (1.0 + links)
 
 
+def silicon_area(chip: Chip, technology: Technology, *, area: Any = None) -> Any:
+    """Logic of a package [m2]: `die_area`, and what its dies take for links between them where it has several.
+
+    area   `die_area` where it is known.  Ignores the share in leakage and power."""
+    area = die_area(chip, technology) if area is None else area
+    known = market_of(chip) if np.any(np.greater(chip.dies, 1)) else None
+    return area if known is None else area_per_die(area, dies=chip.dies, market=known) * chip.dies
+
+
 def good_die_cost(area: Any, *, market: Market) -> Any:
     """Cost of a die that works [USD]: wafer/(dies per wafer x yield); inf where no die fits a wafer."""
     count = dies_per_wafer(
@@ -141,17 +161,20 @@ def interposer_area(area: Any, stacks: Any, *, market: Market) -> Any:
     return (area + stacks * market.stack_area) * market.interposer_margin
 
 
-def chip_cost(chip: Chip, technology: Technology, *, market: Market, dies: Any = 1) -> dict[str, Any]:
-    """Cost of making a packaged chip by part [USD], a scalar or (N,) each.
+def chip_cost(
+    chip: Chip, technology: Technology, *, market: Market, dies: Any = None, area: Any = None
+) -> dict[str, Any]:
+    """Cost of making a packaged chip by part [USD], a scalar or (N,) each; area: `die_area` where it is known.
 
-    dies         k wafer/(n y) of k equal dies of area A (1 + links)/k
+    dies         k wafer/(n y) of k equal dies of area A (1 + links)/k; k None: the chip's
     memory       capacity x price
     interposer   area x price / its yield
     assembly, test   substrate and assembly; sort and final test, per area
     lost_in_package  good parts lost in assembly: (1/y_package - 1) of all above
     A die over the reticle is priced as if it could be made: `reticle_excess` is the violation.
     Not here: design, masks, inventory, the vendor's margin."""
-    one = area_per_die(die_area(chip, technology), dies=dies, market=market)
+    dies = chip.dies if dies is None else dies
+    one = area_per_die(die_area(chip, technology) if area is None else area, dies=dies, market=market)
     silicon = one * dies
     carrier = interposer_area(silicon, chip.hbm_stacks, market=market)
     carrier_yield = die_yield(carrier, market.interposer_defect_density, clustering=market.clustering)
@@ -196,12 +219,15 @@ def wafer_carbon(market: Market) -> Any:
     return market.fab_energy * market.fab_carbon + market.fab_gases + market.fab_materials
 
 
-def embodied_carbon(chip: Chip, technology: Technology, *, market: Market, dies: Any = 1) -> dict[str, Any]:
-    """CO2 of making a packaged chip by part [kg], a scalar or (N,) each.
+def embodied_carbon(
+    chip: Chip, technology: Technology, *, market: Market, dies: Any = None, area: Any = None
+) -> dict[str, Any]:
+    """CO2 of making a packaged chip by part [kg], a scalar or (N,) each; area: `die_area` where it is known.
 
     dies  A wafer carbon / yield;   memory: capacity x carbon of a byte;   interposer as a wafer of the mature node:
     gases and materials as the chip's own, no more;   package. Ignores server, building, transport, disposal."""
-    one = area_per_die(die_area(chip, technology), dies=dies, market=market)
+    dies = chip.dies if dies is None else dies
+    one = area_per_die(die_area(chip, technology) if area is None else area, dies=dies, market=market)
     silicon = one * dies
     carrier = interposer_area(silicon, chip.hbm_stacks, market=market)
     return {

@@ -6,12 +6,13 @@ Constants: data/technology.csv (voltage_floor, voltage_slope). Theory and the ch
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hw_models.chip import Chip
-from hw_models.physical.power import tdp_by_block
+from hw_models.physical.power import dynamic_power_by_block, tdp_by_block
 from hw_models.technology import Technology
 
 
@@ -56,40 +57,97 @@ def power_capped_clock(chip: Chip, technology: Technology, cap: Any, *, precisio
 
     The chip's clock is taken as that of nominal voltage. Of the blocks of `tdp_by_block`, memory, links and idle power
     stay; arrays, lanes and SRAM follow clock and voltage; leakage follows voltage."""
+    constant, leakage, core = _parts(chip, technology, precision)
+    floor, slope = technology.voltage_floor, technology.voltage_slope
+    return chip.clock * capped_clock_ratio(cap, constant, leakage, core=core, floor=floor, slope=slope)
+
+
+def _parts(
+    chip: Chip, technology: Technology, precision: str | None, *, everything: bool = False
+) -> tuple[Any, Any, Any]:
+    """Power [W] at the nominal clock that stays, that is leakage of logic, that follows the clock.
+
+    Of the design power, or of `everything` that moves at its full rate, all lanes included."""
     technology.need("power cap", "voltage_floor", "voltage_slope")
     blocks = tdp_by_block(chip, technology, precision=precision)
-    ratio = capped_clock_ratio(
-        cap, blocks["hbm"] + blocks["links"] + blocks["idle"], blocks["leakage"],
-        core=blocks["arrays"] + blocks["vector"] + blocks["local_sram"] + blocks["shared_sram"],
-        floor=technology.voltage_floor, slope=technology.voltage_slope,
-    )  # fmt: skip
-    return chip.clock * ratio
+    if everything:
+        lanes = {"vector": chip.vector_lanes * chip.clock * technology.vector_energy}
+        blocks = blocks | dynamic_power_by_block(chip, technology, precision=precision) | lanes
+    constant = blocks["hbm"] + blocks["links"] + blocks["idle"]
+    core = blocks["arrays"] + blocks["vector"] + blocks["local_sram"] + blocks["shared_sram"]
+    return constant, blocks["leakage"], core
+
+
+@dataclass(frozen=True)
+class CappedPoint:
+    """Where a chip works under its power cap: clock and voltage over nominal, and what is left over the cap.
+
+    excess   power at the lowest clock over the cap, less 1: the cap can be met at <= 0; -1 without a cap
+    """
+
+    clock: Any
+    voltage: Any
+    excess: Any
+
+
+def capped_point(
+    chip: Chip, technology: Technology, *, precision: str | None = None, lowest: Any = 1.0 / 16.0
+) -> CappedPoint:
+    """The largest clock at which no work can draw more than the chip's own `power_cap`.
+
+    Systolic, whose clock is fixed: the design power fits.  Tensor cores, whose firmware follows the work: everything
+    that moves at its full rate fits, so that the clock of any work lies between this one and the nominal.
+    lowest   smallest clock over nominal. Assumption: V100 goes from 1,530 to 135 MHz, an eleventh (recalled)
+    A chip without a cap (0) works at exactly its nominal clock and voltage. Shape: broadcast."""
+    constant, leakage, core = _parts(chip, technology, precision, everything=chip.compute == "tensor_core")
+    floor, slope = technology.voltage_floor, technology.voltage_slope
+    cap = np.where(np.greater(chip.power_cap, 0.0), chip.power_cap, np.inf)
+    clock = np.maximum(capped_clock_ratio(cap, constant, leakage, core=core, floor=floor, slope=slope), lowest)
+    least = power_at(
+        lowest, voltage_ratio(lowest, floor=floor, slope=slope), constant=constant, leakage=leakage, core=core
+    )
+    return CappedPoint(clock, voltage_ratio(clock, floor=floor, slope=slope), least / cap - 1.0)
 
 
 def capped_step(
     cap: Any, clocked_time: Any, other_time: Any, *, static: Any, leakage: Any, core_energy: Any, other_energy: Any,
-    floor: Any = 0.67, slope: Any = 1.0, steps: int = 40,
+    floor: Any = 0.67, slope: Any = 1.0, lowest: Any = 1.0 / 16.0, steps: int = 40,
 ) -> tuple[Any, Any]:
     """(time [s], energy [J]) of a step when the mean power of the step is held within `cap` [W].
 
     t(x) = t_clocked/x + t_other;   E(x) = (P_static + P_leakage v^2) t + E_core v^2 + E_other
+    x as in `capped_step_clock`, whose arguments these are."""
+    x = capped_step_clock(
+        cap, clocked_time, other_time, static=static, leakage=leakage, core_energy=core_energy,
+        other_energy=other_energy, floor=floor, slope=slope, lowest=lowest, steps=steps,
+    )  # fmt: skip
+    v = voltage_ratio(x, floor=floor, slope=slope)
+    time = clocked_time / x + other_time
+    return time, (static + leakage * (v * v)) * time + core_energy * (v * v) + other_energy
+
+
+def capped_step_clock(
+    cap: Any, clocked_time: Any, other_time: Any, *, static: Any, leakage: Any, core_energy: Any, other_energy: Any,
+    floor: Any = 0.67, slope: Any = 1.0, lowest: Any = 1.0 / 16.0, steps: int = 40,
+) -> Any:
+    """Clock over nominal at which firmware runs a step: the largest in [lowest, 1] with E(x)/t(x) <= cap [W].
+
     clocked_time   part that follows the core clock; other_time: memory, host, network, which do not
     static, leakage   power of what does not switch [W]; core_energy, other_energy: of what does, at nominal voltage
-    x largest clock ratio in [1/16, 1] with E/t <= cap, by halving, the same steps for every design.
+    By halving, the same steps for every design; `lowest` where none fits.
     A step that draws less than the cap keeps its clock."""
-    shape = np.broadcast(cap, clocked_time, other_time, static, leakage, core_energy, other_energy).shape
+    shape = np.broadcast(cap, clocked_time, other_time, static, leakage, core_energy, other_energy, lowest).shape
 
-    def at(x: Any) -> tuple[Any, Any]:
+    def fits(x: Any) -> Any:
         v = voltage_ratio(x, floor=floor, slope=slope)
+        switching = v * v
         time = clocked_time / x + other_time
-        return time, (static + leakage * (v * v)) * time + core_energy * (v * v) + other_energy
+        return (static + leakage * switching) * time + core_energy * switching + other_energy <= cap * time
 
-    low, high = np.full(shape, 1.0 / 16.0), np.ones(shape)
-    time, energy = at(high)
-    low = np.where(energy <= cap * time, high, low)
+    high: Any = np.ones(shape)
+    low = np.where(fits(high), 1.0, lowest)
     for _ in range(steps):
         middle = 0.5 * (low + high)
-        time, energy = at(middle)
-        fits = energy <= cap * time
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return at(low)
+        good = fits(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    return low

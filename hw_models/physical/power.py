@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from hw_models.chip import Chip
+from hw_models.memory.noc import shared_sram_supply
 from hw_models.physical.area import die_area
-from hw_models.physical.energy import local_bytes_per_mac
+from hw_models.physical.energy import local_bytes_per_mac, shared_sram_byte_energy
 from hw_models.technology import Technology
 
 #: Blocks of the thermal design power.
@@ -55,16 +56,16 @@ def dynamic_power_by_block(chip: Chip, technology: Technology, *, precision: str
         "arrays": macs * _mac_energy_rate(chip, t, precision),
         "vector": chip.vector_lanes * chip.clock * (t.vector_energy * t.vector_activity),
         "local_sram": macs * local_bytes_per_mac(chip) * t.local_sram_energy,
-        "shared_sram": chip.shared_sram_bandwidth * t.shared_sram_energy,
+        "shared_sram": shared_sram_supply(chip) * shared_sram_byte_energy(chip, t),
         "hbm": chip.hbm_bandwidth * t.hbm_energy,
         "links": chip.scale_up_bandwidth * t.link_energy,
     }
 
 
-def static_power(chip: Chip, technology: Technology) -> Any:
-    """Power of a chip that is on and idle [W]: leakage x die area + idle power."""
+def static_power(chip: Chip, technology: Technology, *, area: Any = None) -> Any:
+    """Power of a chip that is on and idle [W]: leakage x die area (`area` where it is known) + idle power."""
     technology.need("power", "leakage", "idle_power")
-    return technology.leakage * die_area(chip, technology) + technology.idle_power
+    return technology.leakage * (die_area(chip, technology) if area is None else area) + technology.idle_power
 
 
 def sustained_power_by_block(
@@ -113,8 +114,13 @@ def sustained_power(chip: Chip, technology: Technology, *, precision: str | None
 
 
 def tdp(chip: Chip, technology: Technology, *, precision: str | None = None) -> Any:
-    """Thermal design power [W]: the sum of its blocks."""
-    return _total(tdp_by_block(chip, technology, precision=precision))
+    """Thermal design power [W]: the sum of its blocks, at most the chip's power cap.
+
+    A cap that no clock meets is a violation of the design, not a larger number here (`dvfs.capped_point`)."""
+    total = _total(tdp_by_block(chip, technology, precision=precision))
+    if not np.any(chip.power_cap):
+        return total
+    return np.where(np.greater(chip.power_cap, 0.0), np.minimum(total, chip.power_cap), total)
 
 
 def _total(blocks: dict[str, Any]) -> Any:
