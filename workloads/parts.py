@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 #: Kernels of a router beside its product and softmax: top-k, mask, token counts, offsets, two sorts of row numbers.
 ROUTER_KERNELS = 6
+#: Linear layers that have a bias, by the word of `DecoderTransformer.biases`.
+BIASED: dict[str, tuple[str, ...]] = {
+    "all": ("qkv", "projection", "mlp"),
+    "attention": ("qkv", "projection"),
+    "qkv": ("qkv",),
+    "projection_mlp": ("projection", "mlp"),
+    "mlp": ("mlp",),
+    "none": (),
+}
+#: Parameters a column of a norm, by the word of `DecoderTransformer.norm`.
+NORMS = {"layernorm": 2, "layernorm_weight": 1, "layernorm_plain": 0, "rmsnorm": 1}
 
 
 @dataclass(frozen=True)
@@ -42,9 +53,19 @@ class Part:
     kernels: int = 0
 
 
+def biased(net: DecoderTransformer, linear: str) -> bool:
+    """Whether the linear layer "qkv", "projection" or "mlp" of `net` has a bias."""
+    return linear in BIASED[net.biases]
+
+
+def norm_parameters(net: DecoderTransformer, width: int) -> int:
+    """Parameters of a norm of `width` columns."""
+    return NORMS[net.norm] * width
+
+
 def attention_sizes(net: DecoderTransformer, sequence: int) -> Attention:
     """Sizes of the attention core of one layer of `net`; rotary columns widen latent attention's queries and keys."""
-    width, value = net.head_dim + net.rotary_dim, net.value_dim or net.head_dim
+    width, value = net.head_dim + (net.rotary_dim if net.key_value_rank else 0), net.value_dim or net.head_dim
     return Attention(net.heads, net.kv_heads, sequence, sequence, width, value, net.causal)
 
 
@@ -61,14 +82,14 @@ def core_matmuls(core: Attention) -> tuple[Matmul, Matmul]:
     )  # fmt: skip
 
 
-def softmax(net: DecoderTransformer, core: Attention) -> Vector:
+def softmax(drops: bool, core: Attention) -> Vector:
     """Scale, mask and softmax as one kernel, dropout a second one.
 
     A causal softmax reads the half of the scores that is not masked, and writes all of them; so does its gradient.
     """
-    mask = 0.5 if net.dropout else 0.0
+    mask = 0.5 if drops else 0.0
     seen = 0.5 if core.causal else 1.0
-    dropout = 1.0 if net.dropout else 0.0
+    dropout = 1.0 if drops else 0.0
     return Vector(
         "softmax", core.heads * core.queries * core.keys, reads=seen + dropout, writes=1.0 + dropout + mask,
         backward_reads=2.0 * seen + dropout + mask, backward_writes=1.0 + dropout, operations=6, backward_operations=4,
@@ -85,14 +106,15 @@ def grouped_attention(net: DecoderTransformer, sequence: int) -> Part:
     query, key_value = net.heads * d, 2 * net.kv_heads * d
     normed = query + key_value // 2
     core = attention_sizes(net, sequence)
-    vectors = [softmax(net, core)]
+    vectors = [softmax(net.dropout, core)]
     if net.positions == "rotary":
-        vectors.append(Vector("rotary", s * normed, backward_reads=1, operations=4, split="tensor"))
+        turned = normed // d * (net.rotary_dim or d)
+        vectors.append(Vector("rotary", s * turned, backward_reads=1, operations=4, split="tensor"))
     if net.qk_norm:
         vectors.append(
             Vector("query and key norm", s * normed, operations=8, backward_operations=16, split="tensor")
         )
-    biased = net.biases != "none"
+    weights = norm_parameters(net, normed if net.qk_norm_whole else 2 * d) if net.qk_norm else 0
     return Part(
         matmuls=(
             Matmul("qkv", s, query, h, split="n", n_groups=net.kv_heads, n_group_width=2 * d),
@@ -101,9 +123,9 @@ def grouped_attention(net: DecoderTransformer, sequence: int) -> Part:
         ),
         vectors=tuple(vectors),
         kept_tensor=2 * s * (query + key_value) + 2 * s * query + (2 * s * normed if net.qk_norm else 0),
-        copied=(h if net.biases == "all" else 0) + (2 * d if net.qk_norm else 0),
-        split=2 * h * query + (query if biased else 0) + (net.heads if net.sinks else 0),
-        grouped=h * key_value + (key_value if biased else 0),
+        copied=(h if biased(net, "projection") else 0) + weights,
+        split=2 * h * query + (query if biased(net, "qkv") else 0) + (net.heads if net.sinks else 0),
+        grouped=h * key_value + (key_value if biased(net, "qkv") else 0),
     )
 
 
@@ -137,7 +159,7 @@ def latent_attention(net: DecoderTransformer, sequence: int) -> Part:
     return Part(
         matmuls=tuple(matmuls),
         vectors=(
-            softmax(net, core),
+            softmax(net.dropout, core),
             # rotates the rotary columns and joins them with the others, for queries and keys
             Vector("rotary", 2 * s * query, backward_reads=1, operations=1, backward_operations=1, split="tensor"),
             Vector("latent norm", s * normed, operations=8, backward_operations=16, split="sequence"),
@@ -154,7 +176,7 @@ def dense_mlp(net: DecoderTransformer, sequence: int, ffn: int, prefix: str = ""
     s, h = sequence, net.hidden
     matrices = 2 if net.gated else 1
     columns = matrices * ffn
-    biased = net.biases == "all"
+    bias = biased(net, "mlp")
     return Part(
         matmuls=(
             Matmul(f"{prefix}up", s, columns, h, split="n"), Matmul(f"{prefix}down", s, h, ffn, split="k"),
@@ -166,8 +188,8 @@ def dense_mlp(net: DecoderTransformer, sequence: int, ffn: int, prefix: str = ""
             ),
         ),
         kept_tensor=2 * s * (columns + ffn),
-        copied=h if biased else 0,
-        split=h * columns + ffn * h + (columns if biased else 0),
+        copied=h if bias else 0,
+        split=h * columns + ffn * h + (columns if bias else 0),
     )  # fmt: skip
 
 
@@ -183,7 +205,7 @@ def routed_experts(net: DecoderTransformer, sequence: int) -> Part:
     rows = ceil(s * chosen * net.capacity_factor)
     matrices = 2 if net.gated else 1
     columns = matrices * f
-    biased = net.biases == "all"
+    bias = biased(net, "mlp")
     share = 1.0 / chosen
     vectors = [
         Vector(
@@ -212,14 +234,14 @@ def routed_experts(net: DecoderTransformer, sequence: int) -> Part:
         Matmul("expert up", rows, columns, h, split="n", experts=net.experts),
         Matmul("expert down", rows, h, f, split="k", experts=net.experts),
     ]
-    one_expert = h * columns + f * h + (columns + h if biased else 0)
+    one_expert = h * columns + f * h + (columns + h if bias else 0)
     shared = dense_mlp(net, s, net.shared_ffn, "shared ") if net.shared_ffn else Part((), (), 0)
     return Part(
         matmuls=(*matmuls, *shared.matmuls),
         vectors=(*vectors, *shared.vectors),
         kept_tensor=2 * rows * (h + columns + f) + shared.kept_tensor,
         kept_sequence=4 * s * net.experts,
-        copied=h * net.experts + (net.experts if biased else 0) + shared.copied,
+        copied=h * net.experts + (net.experts if bias else 0) + shared.copied + (h if net.shared_gate else 0),
         split=shared.split,
         expert=net.experts * one_expert,
         routed=rows * h,

@@ -31,6 +31,8 @@ class Training:
                      behind the products of another (FlashAttention-3, cuDNN); "materialized" writes scores to memory
     convolution      "direct", or "winograd": fp32 convolutions of 3 x 3 taps and stride 1 multiply 2.25 times less
                      (cuDNN does, tensor cores do not)
+    layout           of images: "channels_last" (NHWC), or "channels_first" (NCHW), which is converted for tensor-core
+                     convolutions: operands before, results after
     cross_entropy    "fused" reads logits once a pass; "materialized" writes every step of the loss to memory
     """
 
@@ -43,6 +45,7 @@ class Training:
     weight_casts: Literal["pass", "once"] = "pass"
     dispatch: Literal["copy", "token"] = "copy"
     convolution: Literal["direct", "winograd"] = "direct"
+    layout: Literal["channels_last", "channels_first"] = "channels_last"
 
     def __post_init__(self) -> None:
         allowed = {
@@ -55,6 +58,7 @@ class Training:
             "weight_casts": ("pass", "once"),
             "dispatch": ("copy", "token"),
             "convolution": ("direct", "winograd"),
+            "layout": ("channels_last", "channels_first"),
         }
         problems = [
             f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"

@@ -1,7 +1,8 @@
 """Published networks by name: what sizes a paper gave, and what the builder counts for them.
 
-The table is `data/networks.csv`, a row a network with its source; it holds no hardware and no training runs.
-Counts follow the builder; docs/models/workloads.md says which agree exactly with the released weights.
+Decoder transformers are rows of `data/networks.csv`, with their source; others are graphs (workloads/networks/), and
+`data/graph_counts.csv` says what their papers or frameworks count.  Neither holds hardware or training runs.
+docs/models/workloads.md says which counts agree exactly with the released weights.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
+from workloads.graph import GraphNetwork
 from workloads.network import Workload
+from workloads.networks import GRAPHS
 from workloads.training import active_parameters, embedding_parameters, forward_flops, parameters
 from workloads.transformer import DecoderTransformer
 
@@ -70,28 +74,81 @@ def published() -> Mapping[str, Published]:
     return MappingProxyType(found)
 
 
-def _find(name: str) -> Published:
-    rows = published()
-    if name in rows:
-        return rows[name]
-    near = get_close_matches(str(name).lower(), rows, n=3, cutoff=0.5)
-    hint = f"nearest: {', '.join(near)}" if near else f"allowed: {', '.join(rows)}"
-    raise ValueError(f"network: found {name!r}, {hint}")
+@dataclass(frozen=True)
+class GraphCount:
+    """What a paper or a framework counts for a network that is a graph.
+
+    parameters, macs   trained numbers; multiply-adds of its matrix products, forward, one sample; None: not published
+    tolerance          relative deviation that is expected of ours, 0: exact; reason: why, where it is not 0
+    kept_elements, kept_bytes   what torch's autograd keeps of a sample: floating-point elements, bytes of others
+    input, source, made_by   sizes of a sample; what was counted; with what (framework and version, or as printed)
+    """
+
+    parameters: int | None
+    macs: int | None
+    tolerance: float
+    reason: str
+    input: str
+    source: str
+    made_by: str
+    kept_elements: int | None = None
+    kept_bytes: int | None = None
+
+
+@lru_cache(maxsize=1)
+def graph_counts() -> Mapping[str, GraphCount]:
+    """Counts by others of the networks that are graphs, read once."""
+    text = (files("workloads") / "data" / "graph_counts.csv").read_text(encoding="utf-8")
+    return MappingProxyType(
+        {
+            row["name"]: GraphCount(
+                int(row["parameters"]) if row["parameters"] else None,
+                int(row["macs"]) if row["macs"] else None,
+                float(row["tolerance"] or 0.0),
+                row["reason"],
+                row["input"],
+                row["source"],
+                row["made_by"],
+                *(int(row[name]) if row.get(name) else None for name in ("kept_elements", "kept_bytes")),
+            )
+            for row in csv.DictReader(text.splitlines())
+        }
+    )
+
+
+def _unknown(name: object) -> ValueError:
+    known = names()
+    near = get_close_matches(str(name).lower(), known, n=3, cutoff=0.5)
+    hint = f"nearest: {', '.join(near)}" if near else f"allowed: {', '.join(known)}"
+    return ValueError(f"network: found {name!r}, {hint}")
 
 
 def names() -> tuple[str, ...]:
-    """Names of the published networks."""
+    """Names of the published networks: decoder transformers, then graphs."""
+    return (*published(), *GRAPHS)
+
+
+def transformer_names() -> tuple[str, ...]:
+    """Names of the decoder transformers among them."""
     return tuple(published())
 
 
-def network(name: str) -> DecoderTransformer:
-    """The published network called `name`, e.g. "gpt3-175b"."""
-    return _find(name).network
+def network(name: str) -> Any:
+    """The published network called `name`: a `DecoderTransformer` ("gpt3-175b") or a `GraphNetwork` ("resnet50")."""
+    if name in GRAPHS:
+        return GRAPHS[name]
+    if name in published():
+        return published()[name].network
+    raise _unknown(name)
 
 
 def default_sequence(name: str) -> int:
-    """Tokens a sample that the network was trained with."""
-    return _find(name).sequence
+    """Tokens a sample that the network was trained with; 1 where a sample is an image or a row."""
+    if name in GRAPHS:
+        return GRAPHS[name].sequence
+    if name in published():
+        return published()[name].sequence
+    raise _unknown(name)
 
 
 def identifier(name: str) -> str:
@@ -109,11 +166,45 @@ def name_of(identifier_: str) -> str:
 
 
 def table() -> list[dict[str, Any]]:
-    """A row a network for people: sizes, counted and published parameters, forward FLOP a token, source.
+    """A row a network for people: counted and published parameters, forward FLOP a sample, what a sample is, source.
 
-    Parameters count each shared tensor once; `embedding_parameters` is the part outside the layers, and
-    `active_parameters` leaves out the experts that a token does not meet.
-    FLOP a token are those of the matrix products at the default sequence, attention as a full square.
+    Parameters count each shared tensor once.  FLOP are those of the matrix products at the default sequence, attention
+    as a full square.  Sizes that only decoder transformers have are None for graphs (see `transformer_table`).
+    """
+    rows = transformer_table()
+    blank: dict[str, Any] = dict.fromkeys(rows[0])
+    return rows + [{**blank, **_graph_row(graph)} for graph in GRAPHS.values()]
+
+
+def _graph_row(network: GraphNetwork) -> dict[str, Any]:
+    graph = network.graph()
+    count = graph_counts().get(network.name)
+    return {
+        "name": network.name,
+        "parameters": graph.parameters,
+        "published_parameters": count.parameters if count else None,
+        "published_exact": count is not None and not count.tolerance,
+        "sequence": network.sequence,
+        "sample": sample(network),
+        "forward_flops_per_sample": graph.flops,
+        "source": network.source,
+    }
+
+
+def sample(network: GraphNetwork) -> str:
+    """What a sample of a graph network is, with its sizes: "image 3x224x224"."""
+    if network.sequence > 1:
+        return f"{network.sequence:,} tokens"
+    sizes = [node.counts.result for node in network.graph().nodes if node.is_data]
+    largest = max(sizes, key=prod)
+    return f"{network.sample} {'x'.join(map(str, largest))}" if len(largest) > 1 else network.sample
+
+
+def transformer_table() -> list[dict[str, Any]]:
+    """A row a decoder transformer: sizes, counted and published parameters, forward FLOP a token and a sample, source.
+
+    `embedding_parameters` is the part outside the layers, and `active_parameters` leaves out the experts that a token
+    does not meet.
     """
     rows = []
     for name, entry in published().items():
@@ -135,7 +226,9 @@ def table() -> list[dict[str, Any]]:
                 "experts_per_token": shape.experts_per_token,
                 "vocabulary": shape.padded_vocabulary,
                 "sequence": sequence,
+                "sample": f"{sequence:,} tokens",
                 "forward_flops_per_token": forward_flops(Workload(shape, sequence, 1)) // sequence,
+                "forward_flops_per_sample": forward_flops(Workload(shape, sequence, 1)),
                 "source": shape.source,
             }
         )

@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workloads.operators import Block, Matmul, Saved, Vector
-from workloads.parts import Part, attention_sizes, dense_mlp, grouped_attention, latent_attention, routed_experts
+from workloads.parts import (
+    BIASED,
+    NORMS,
+    Part,
+    attention_sizes,
+    dense_mlp,
+    grouped_attention,
+    latent_attention,
+    norm_parameters,
+    routed_experts,
+)
 
 POSITIVE = ("layers", "hidden", "heads", "ffn", "vocabulary", "max_sequence", "vocabulary_multiple")
 OPTIONAL = ("query_rank", "key_value_rank", "rotary_dim", "experts", "experts_per_token", "shared_ffn", "lead_layers")
+ZERO_DEFAULT = ("kv_heads", "head_dim", "value_dim", "expert_ffn", "norms", "embedding_dim")
 DEFAULTED = "a whole number >= 1, or 0 for the default"
 
 
@@ -25,19 +36,28 @@ class DecoderTransformer:
     vocabulary   as published; `vocabulary_multiple` pads it for sharding (1: not padded)
     positions    "learned" (a table of `max_sequence` rows), "rotary", "alibi"
     tied         head and input embedding are one tensor
-    norm         "layernorm" (weight and bias) or "rmsnorm" (weight)
-    biases       "all" linear layers, "qkv" only, or "none"
-    parallel_block   attention and MLP read the same norm and are summed (PaLM): one reduction, one norm
+    norm         "layernorm" (weight and bias), "layernorm_weight", "layernorm_plain" (neither), "rmsnorm" (weight)
+    norms        norms a layer; 0: two, one in a parallel block.  A parallel block with 2 gives its MLP a norm of its
+                 own (GPT-NeoX); 4 norm what attention and MLP give, too (Gemma 2)
+    final_norm   a norm before the head
+    biases       linear layers that have one: "all", "attention" (qkv and projection), "qkv", "projection_mlp", "mlp",
+                 "none"; experts and router are part of the MLP
+    head_bias    the head has a bias (GPT-J)
+    embedding_dim    width of the table, projected to hidden and back before the head (OPT-350M); 0: hidden
+    parallel_block   attention and MLP read the same input and are summed (PaLM): one reduction, one norm
     embedding_norm   a norm after the embedding (BLOOM)
     dropout      keeps dropout masks for the backward pass
     causal       a token attends to no later one, so that a fused kernel may skip masked tiles; FLOP and kept scores
                  count the full square all the same (Narayanan et al. 2021, eq. 3, and most published MFU)
-    qk_norm      a norm (weight of head_dim) of each head's queries and of its keys, after the projection
+    qk_norm      a norm (like `norm`, of head_dim) of each head's queries and of its keys, after the projection
+    qk_norm_whole    its weights are of all heads together, not shared by them (OLMo 2)
     sinks        a learned score a head that attention may spend weight on (gpt-oss)
+    rotary_dim   columns of a head that rotate, 0: all
     key_value_rank   latent attention of this rank, 0: grouped-query; with it `query_rank` (0: full), `rotary_dim`
                  columns of queries and keys beside head_dim, and `value_dim` (0: head_dim)
     experts      routed MLPs of width `expert_ffn` (0: ffn) in place of the MLP, `experts_per_token` of them a token
     shared_ffn   width of an MLP beside them that every token meets (shared experts together, or a dense residual)
+    shared_gate  a learned gate (hidden weights) scales what it gives (Qwen2-MoE)
     lead_layers  of `layers`, leading ones with a dense MLP of width `ffn`
     capacity_factor   rows an expert computes over its even share; 1 is dropless with tokens spread evenly
     source       where the sizes were published
@@ -55,14 +75,19 @@ class DecoderTransformer:
     positions: Literal["learned", "rotary", "alibi"] = "learned"
     max_sequence: int = 2048
     tied: bool = True
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    biases: Literal["all", "qkv", "none"] = "all"
+    norm: Literal["layernorm", "layernorm_weight", "layernorm_plain", "rmsnorm"] = "layernorm"
+    norms: int = 0
+    final_norm: bool = True
+    biases: Literal["all", "attention", "qkv", "projection_mlp", "mlp", "none"] = "all"
+    head_bias: bool = False
+    embedding_dim: int = 0
     parallel_block: bool = False
     embedding_norm: bool = False
     dropout: bool = True
     vocabulary_multiple: int = 1
     causal: bool = True
     qk_norm: bool = False
+    qk_norm_whole: bool = False
     sinks: bool = False
     query_rank: int = 0
     key_value_rank: int = 0
@@ -72,6 +97,7 @@ class DecoderTransformer:
     experts_per_token: int = 0
     expert_ffn: int = 0
     shared_ffn: int = 0
+    shared_gate: bool = False
     lead_layers: int = 0
     capacity_factor: float = 1.0
     source: str = ""
@@ -96,7 +122,7 @@ class DecoderTransformer:
         """What is no number or choice of its field."""
         problems = []
         for names, least, allowed in (
-            (POSITIVE, 1, "a whole number >= 1"), (("kv_heads", "head_dim", "value_dim", "expert_ffn"), 0, DEFAULTED),
+            (POSITIVE, 1, "a whole number >= 1"), (ZERO_DEFAULT, 0, DEFAULTED),
             (OPTIONAL, 0, "a whole number >= 0"),
         ):  # fmt: skip
             for name in names:
@@ -105,8 +131,8 @@ class DecoderTransformer:
                     problems.append(f"{name}: found {value!r}, allowed: {allowed}")
         choices = {
             "positions": ("learned", "rotary", "alibi"),
-            "norm": ("layernorm", "rmsnorm"),
-            "biases": ("all", "qkv", "none"),
+            "norm": tuple(NORMS),
+            "biases": tuple(BIASED),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
@@ -119,7 +145,7 @@ class DecoderTransformer:
     def _bad_experts(self) -> list[str]:
         """Sizes of routed experts that do not fit together."""
         if not self.experts:
-            names = ("experts_per_token", "expert_ffn", "shared_ffn", "lead_layers")
+            names = ("experts_per_token", "expert_ffn", "shared_ffn", "lead_layers", "shared_gate")
             return [f"{n}: found {getattr(self, n)}, allowed: 0 without experts" for n in names if getattr(self, n)]
         problems = []
         if not 1 <= self.experts_per_token <= self.experts:
@@ -129,13 +155,21 @@ class DecoderTransformer:
             problems.append(f"lead_layers: found {self.lead_layers}, allowed: less than {self.layers} (layers)")
         if self.parallel_block:
             problems.append("parallel_block: found True, allowed: False with experts")
+        if self.shared_gate and not self.shared_ffn:
+            problems.append("shared_gate: found True, allowed: False without shared_ffn")
         return problems
 
     def _bad_latent(self) -> list[str]:
         """Sizes of latent attention that do not fit together."""
         if not self.key_value_rank:
-            found = {name: getattr(self, name) for name in ("query_rank", "rotary_dim", "value_dim")}
-            return [f"{n}: found {size}, allowed: 0 without key_value_rank" for n, size in found.items() if size]
+            width = (self.head_dim or self.hidden // self.heads) if self.positions == "rotary" else 0
+            limits = {"query_rank": 0, "rotary_dim": width, "value_dim": 0}
+            allowed = {"rotary_dim": f"at most {width} (head_dim that rotates)"}
+            return [
+                f"{name}: found {getattr(self, name)}, allowed: {allowed.get(name, '0 without key_value_rank')}"
+                for name, limit in limits.items()
+                if getattr(self, name) > limit
+            ]
         must = {"kv_heads": self.heads, "biases": "none", "qk_norm": False, "sinks": False, "positions": "rotary"}
         return [
             f"{name}: found {getattr(self, name)!r}, allowed: {value!r} with key_value_rank"
@@ -165,10 +199,12 @@ class DecoderTransformer:
         return (self._embedding(sequence), *before, body, self._head(sequence))
 
     def _norm_parameters(self) -> int:
-        return self.hidden * (2 if self.norm == "layernorm" else 1)
+        return norm_parameters(self, self.hidden)
 
     def _embedding(self, sequence: int) -> Block:
-        table = self.padded_vocabulary * self.hidden
+        width = self.embedding_dim or self.hidden
+        table = self.padded_vocabulary * width
+        widened = Matmul("embedding projection", sequence, self.hidden, width)
         positions = self.max_sequence * self.hidden if self.positions == "learned" else 0
         norm = self._norm_parameters() if self.embedding_norm else 0
         elements = sequence * self.hidden
@@ -186,14 +222,18 @@ class DecoderTransformer:
             name="embedding",
             count=1,
             place="first",
-            matmuls=(),
+            matmuls=(widened,) if self.embedding_dim else (),
             vectors=tuple(vectors),
-            parameters=table + positions + norm,
+            parameters=table + positions + norm + (width * self.hidden if self.embedding_dim else 0),
             parameters_split=table,
             reductions=1,
             boundary=elements,
-            saved=Saved(sequence=elements if self.dropout else 0, tensor=0, core=0, statistics=0, input=0),
-            kernels=len(vectors) + 1,
+            # a dropout mask, and what the projection read
+            saved=Saved(
+                sequence=(elements if self.dropout else 0) + 2 * sequence * self.embedding_dim,
+                tensor=0, core=0, statistics=0, input=0,
+            ),
+            kernels=len(vectors) + 1 + bool(self.embedding_dim),
             recomputed=False,
         )
 
@@ -202,14 +242,15 @@ class DecoderTransformer:
         s, h = sequence, self.hidden
         core = attention_sizes(self, s)
         attention = latent_attention(self, s) if self.key_value_rank else grouped_attention(self, s)
-        norms = 1 if self.parallel_block else 2
+        sums = 1 if self.parallel_block else 2
+        norms = self.norms or sums
         matmuls = (*attention.matmuls, *mlp.matmuls)
         mask = 0.5 if self.dropout else 0.0
         vectors = (
             Vector("norm", norms * s * h, operations=8, backward_operations=16, split="sequence"),
             # forward drops out and adds; backward adds the two branches' gradients and applies the mask
             Vector(
-                "residual", norms * s * h, reads=2, writes=1 + mask,
+                "residual", sums * s * h, reads=2, writes=1 + mask,
                 backward_reads=3 + mask if self.dropout else 2, backward_writes=2 if self.dropout else 1,
                 split="sequence",
             ),
@@ -218,9 +259,10 @@ class DecoderTransformer:
         )
         copied = attention.copied + mlp.copied + norms * self._norm_parameters()
         split = attention.split + mlp.split
-        # inputs of the norms (2 B), one-byte dropout masks of attention and MLP, and the norms' outputs, which
-        # feed qkv and the first MLP matrix and are split by sequence parallelism like their inputs
-        kept_sequence = norms * 4 * s * h + (2 * s * h if self.dropout else 0)
+        # inputs of the norms (2 B; a parallel block's norms read one tensor), what feeds qkv and the first MLP matrix
+        # (split by sequence parallelism like those), one-byte dropout masks of attention and MLP
+        read = 1 + norms if self.parallel_block else norms + 2
+        kept_sequence = read * 2 * s * h + (2 * s * h if self.dropout else 0)
         return Block(
             name=name,
             count=count,
@@ -254,13 +296,17 @@ class DecoderTransformer:
 
     def _head(self, sequence: int) -> Block:
         s, h, vocabulary = sequence, self.hidden, self.padded_vocabulary
+        width = self.embedding_dim or h
+        narrowed = (Matmul("head projection", s, width, h),) if self.embedding_dim else ()
+        norm = (Vector("final norm", s * h, operations=8, backward_operations=16, split="sequence"),)
+        bias = vocabulary if self.head_bias else 0
         return Block(
             name="head",
             count=1,
             place="last",
-            matmuls=(Matmul("logits", s, vocabulary, h, split="n"),),
+            matmuls=(*narrowed, Matmul("logits", s, vocabulary, width, split="n")),
             vectors=(
-                Vector("final norm", s * h, operations=8, backward_operations=16, split="sequence"),
+                *(norm if self.final_norm else ()),
                 # cross-entropy: logits read; read again and their gradient written
                 Vector(
                     "loss", s * vocabulary, reads=1, writes=0, backward_reads=1, backward_writes=1,
@@ -274,13 +320,17 @@ class DecoderTransformer:
                 ),
             ),
             # a tied head stores a copy of the table only where the pipeline puts it on another stage
-            parameters=vocabulary * h + self._norm_parameters(),
-            parameters_split=vocabulary * h,
+            parameters=vocabulary * width + bias
+            + (self._norm_parameters() if self.final_norm else 0) + (h * width if self.embedding_dim else 0),
+            parameters_split=vocabulary * width + bias,
             reductions=1,
             boundary=0,
             # final norm and head inputs, fp32 logits and their gradient-to-be
-            saved=Saved(sequence=2 * s * h + 2 * s * h, tensor=4 * s * vocabulary, core=0, statistics=0, input=0),
-            kernels=6,
-            shared_parameters=vocabulary * h if self.tied else 0,
+            saved=Saved(
+                sequence=2 * s * h * (1 + self.final_norm) + 2 * s * self.embedding_dim,
+                tensor=4 * s * vocabulary, core=0, statistics=0, input=0,
+            ),
+            kernels=6 - (not self.final_norm) + bool(self.embedding_dim),
+            shared_parameters=vocabulary * width if self.tied else 0,
             recomputed=False,
-        )
+        )  # fmt: skip

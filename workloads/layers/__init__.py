@@ -1,7 +1,30 @@
 """Operators that a graph is built of: what each computes, trains and keeps, for one sample."""
 
+from workloads.layers.attention import (
+    AdditiveAttention,
+    FeedForward,
+    Gather,
+    LatentAttention,
+    MultiHeadAttention,
+    Residual,
+)
 from workloads.layers.convolution import Conv, ConvTranspose, Pool
 from workloads.layers.dense import Linear
+from workloads.layers.embedding import (
+    AdaptiveEmbedding,
+    AdaptiveSoftmax,
+    AddToPositions,
+    Bias,
+    ClassToken,
+    Cross,
+    Embedding,
+    EmbeddingBags,
+    Interaction,
+    Positions,
+)
+from workloads.layers.experts import (
+    MixtureOfExperts,
+)
 from workloads.layers.losses import CrossEntropy, Loss
 from workloads.layers.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm
 from workloads.layers.pointwise import (
@@ -23,34 +46,83 @@ from workloads.layers.pointwise import (
     Slice,
     Upsample,
 )
+from workloads.layers.recurrent import (
+    GRU,
+    LSTM,
+    AlignmentLoss,
+    StackTime,
+    TransducerJoint,
+)
+from workloads.layers.sparse import (
+    AdaptiveSubdivision,
+    CoordinateDescent,
+    GraphGather,
+    GraphScatter,
+    NeighbourAttention,
+    NodeMemory,
+    SparseLinear,
+)
+from workloads.layers.state_space import (
+    StateSpace,
+)
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Activation",
+    "AdaptiveEmbedding",
     "AdaptivePool",
+    "AdaptiveSoftmax",
+    "AdaptiveSubdivision",
     "Add",
+    "AddToPositions",
+    "AdditiveAttention",
+    "AlignmentLoss",
     "BatchNorm",
+    "Bias",
     "ChannelShuffle",
+    "ClassToken",
     "Concat",
     "Conv",
     "ConvTranspose",
+    "CoordinateDescent",
+    "Cross",
     "CrossEntropy",
     "Dropout",
+    "Embedding",
+    "EmbeddingBags",
+    "FeedForward",
     "Flatten",
+    "Gather",
     "GlobalPool",
+    "GraphGather",
+    "GraphScatter",
     "GroupNorm",
     "InstanceNorm",
+    "Interaction",
+    "LatentAttention",
     "LayerNorm",
     "Linear",
     "LocalResponseNorm",
     "Loss",
+    "MixtureOfExperts",
+    "MultiHeadAttention",
     "Multiply",
+    "NeighbourAttention",
+    "NodeMemory",
     "PReLU",
     "Permute",
     "PixelShuffle",
     "Pool",
+    "Positions",
     "Reduce",
+    "Residual",
     "RoiAlign",
     "Scale",
     "Slice",
+    "SparseLinear",
+    "StackTime",
+    "StateSpace",
+    "TransducerJoint",
     "Upsample",
 ]

@@ -1,17 +1,18 @@
-"""Operators of transformer layers: norms, residuals, attention and feed-forward.
+"""Operators of transformer layers: residuals, attention and feed-forward; norms are in `workloads.layers.norms`.
 
-Inputs are (tokens, features) of one sample.  Attention and feed-forward bring their splits over the tensor axis: by heads
-and by inner columns, with one all-reduce of the result each.  Theory: docs/models/networks.md.
+Inputs are (tokens, features) of one sample.  Attention and feed-forward bring their splits over the tensor axis: by
+heads and by inner columns, with one all-reduce of the result each.  Theory: docs/models/networks.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from workloads.graph import Counts, Shape
 from workloads.layers.checks import at_least, need
+from workloads.layers.pointwise import PIECES
 from workloads.operators import Attention, Matmul, Vector
 from workloads.parts import core_matmuls, softmax
 
@@ -23,42 +24,9 @@ def rows_and_width(shapes: tuple[Shape, ...], number: int = 1) -> tuple[int, int
     """Rows (all axes but the last) and width of the first of `number` inputs."""
     if len(shapes) != number:
         raise ValueError(f"inputs: found {len(shapes)}, allowed: {number}")
-    if len(shapes[0]) < 2:
-        raise ValueError(f"input: found shape {shapes[0]}, allowed: rows and features")
+    if any(len(shape) < 2 for shape in shapes):
+        raise ValueError(f"input: found shape {min(shapes, key=len)}, allowed: rows and features")
     return prod(shapes[0][:-1]), shapes[0][-1]
-
-
-@dataclass(frozen=True)
-class LayerNorm:
-    """Normalisation of the last axis by its mean and variance, with a weight and a bias a feature."""
-
-    bias: bool = True
-
-    def counts(self, *shapes: Shape) -> Counts:
-        """Read and written once; backward reads the input and the gradient."""
-        rows, width = rows_and_width(shapes)
-        one = Vector("norm", rows * width, operations=8, backward_operations=16)
-        return Counts(shapes[0], parameters=width * (2 if self.bias else 1), passes=(one,), keeps=("inputs",))
-
-
-@dataclass(frozen=True)
-class RMSNorm:
-    """Normalisation of the last axis by its root mean square, with a weight a feature."""
-
-    def counts(self, *shapes: Shape) -> Counts:
-        """As a layer norm without bias."""
-        return LayerNorm(bias=False).counts(*shapes)
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """Zeroes elements at random: a one-byte mask is written and kept."""
-
-    def counts(self, *shapes: Shape) -> Counts:
-        """Backward applies the mask to the gradient."""
-        number = prod(shapes[0])
-        one = Vector("dropout", number, writes=1.5, backward_reads=1.5)
-        return Counts(shapes[0], passes=(one,), kept_bytes=number, mixing="channels")
 
 
 @dataclass(frozen=True)
@@ -78,7 +46,7 @@ class Residual:
         mask = 0.5 if self.dropout else 0.0
         one = Vector(
             "residual", number, reads=2, writes=1 + mask, backward_reads=3 + mask if self.dropout else 2,
-            backward_writes=2 if self.dropout else 1,
+            backward_writes=2 if self.dropout else 1, pieces=2.0 if self.dropout else 1.0,
         )  # fmt: skip
         return Counts(shapes[0], passes=(one,), kept_bytes=number if self.dropout else 0)
 
@@ -90,7 +58,7 @@ class MultiHeadAttention:
     S = Q K^T / sqrt(head_dim), O = softmax(S) V, y = O W_o; Q, K and V are projections of x (of the second input).
     head_dim, width   columns of a head (0: width of the input / heads) and of the result (0: of the input)
     kv_heads     heads of keys and values, each shared by heads / kv_heads (0: heads)
-    biases       of "all" four projections, of "qkv" only, or "none"
+    biases       of "all" four projections, of "qkv" or the output "projection" only, or "none"
     causal       a query sees no later key (FLOP count the full square all the same)
     window       a query sees so many keys at most (0: all)
     memory       tokens of the segment before, kept without gradient, that are keys too and are projected with the
@@ -98,6 +66,8 @@ class MultiHeadAttention:
     relative     scores get a second product, queries times projected positions, shifted (Dai et al. 2019,
                  arXiv 1901.02860, eq. of section 3.3); the projection of positions is the same for all samples of a
                  batch and is left out of the products.  A fused kernel cannot run it
+    relative_biases   two vectors that are added to the queries of either product are trained here (one layer of those
+                 that share them)
     buckets      rows of a table of score biases by distance, one number a head (T5); 0 for layers that reuse it
     scores_biased   scores get such a bias
     rotary, qk_norm, dropout   as in `DecoderTransformer`; dropout: of the attention weights
@@ -111,11 +81,12 @@ class MultiHeadAttention:
     head_dim: int = 0
     width: int = 0
     kv_heads: int = 0
-    biases: Literal["all", "qkv", "none"] = "all"
+    biases: Literal["all", "qkv", "projection", "none"] = "all"
     causal: bool = False
     window: int = 0
     memory: int = 0
     relative: bool = False
+    relative_biases: bool = False
     buckets: int = 0
     scores_biased: bool = False
     rotary: bool = False
@@ -128,8 +99,8 @@ class MultiHeadAttention:
             0, head_dim=self.head_dim, width=self.width, kv_heads=self.kv_heads, window=self.window,
             memory=self.memory, buckets=self.buckets,
         )  # fmt: skip
-        if self.biases not in ("all", "qkv", "none"):
-            problems.append(f"biases: found {self.biases!r}, allowed: all, qkv, none")
+        if self.biases not in ("all", "qkv", "projection", "none"):
+            problems.append(f"biases: found {self.biases!r}, allowed: all, qkv, projection, none")
         if not problems and self.kv_heads and self.heads % self.kv_heads:
             problems.append(f"heads % kv_heads: {self.heads} % {self.kv_heads} != 0")
         need(problems)
@@ -137,27 +108,26 @@ class MultiHeadAttention:
     def counts(self, *shapes: Shape) -> Counts:
         """Projections split by heads, core, output projection split by its inner columns."""
         rows, hidden = rows_and_width(shapes, len(shapes) if len(shapes) in (1, 2) else 1)
-        if len(shapes) == 2 and (self.memory or len(shapes[1]) < 2):
-            raise ValueError("inputs: found 2, allowed: 1 with memory; else two of (tokens, features)")
+        if len(shapes) == 2 and (self.memory or self.relative):
+            raise ValueError("inputs: found 2, allowed: 1 with memory or relative positions")
         if not self.head_dim and hidden % self.heads:
             raise ValueError(f"hidden % heads: {hidden} % {self.heads} != 0 (give head_dim)")
         head_dim, kv_heads = self.head_dim or hidden // self.heads, self.kv_heads or self.heads
         width, query, key = self.width or hidden, self.heads * head_dim, kv_heads * head_dim
         context, features = (prod(shapes[1][:-1]), shapes[1][-1]) if len(shapes) == 2 else (rows + self.memory, hidden)
         seen = min(self.window, context) if self.window else context
-        core = Attention(
-            self.heads, kv_heads, rows, seen, head_dim, head_dim, self.causal and not self.window
-        )
+        core = Attention(self.heads, kv_heads, rows, seen, head_dim, head_dim, self.causal and not self.window)
         projections = self._projections(len(shapes) == 2, rows, hidden, context=context, features=features)
-        products = (*core_matmuls(core), Matmul("projection", rows, width, query, split="k"))
+        products: tuple[Matmul, ...] = (*core_matmuls(core), Matmul("projection", rows, width, query, split="k"))
         scores = self.heads * rows * seen
         if self.relative:
             products = (Matmul("positions", rows, seen, head_dim, groups=self.heads, split="groups", weight=False),
                         *products)  # fmt: skip
         weights = hidden * query + features * 2 * key + query * width
         positions = hidden * query if self.relative else 0
-        inner_biases = (query + 2 * key) if self.biases != "none" else 0
-        outer = (width if self.biases == "all" else 0) + (2 * head_dim if self.qk_norm else 0)
+        inner_biases = (query + 2 * key) if self.biases in ("all", "qkv") else 0
+        inner_biases += 2 * query if self.relative_biases else 0
+        outer = (width if self.biases in ("all", "projection") else 0) + (2 * head_dim if self.qk_norm else 0)
         split = weights + positions + inner_biases + self.buckets * self.heads
         kept = 2 * (rows * query + 2 * context * key + rows * query)
         kept += 2 * (rows * query + context * key) if self.qk_norm else 0
@@ -192,13 +162,20 @@ class MultiHeadAttention:
 
     def _passes(self, core: Attention, rotated: int, scores: int) -> tuple[Vector, ...]:
         """Softmax, and what comes before it."""
-        found = [softmax(self.dropout, core)]
+        # apart: scale, mask, softmax, and the kernels of dropout
+        seen = replace(core, causal=False) if self.relative else core
+        found = [replace(softmax(self.dropout, seen), pieces=2.5 if self.dropout else 2.0)]
         if self.relative:
-            # joined with a column of zeros, seen in another shape and cut; then summed with the other scores and scaled
-            found.append(Vector("relative shift", scores, reads=2, writes=2, backward_reads=2, backward_writes=2,
-                                operations=0, backward_operations=0, split="tensor"))  # fmt: skip
-            found.append(Vector("scores summed", scores, reads=2, writes=1, backward_reads=1, backward_writes=1,
-                                operations=2, backward_operations=1, split="tensor"))  # fmt: skip
+            # queries for either product; positions' scores joined with a column of zeros and seen in another shape, its
+            # gradient put into zeros; both scores summed and scaled, then masked, each gradient masked and scaled
+            queries = 2 * core.heads * core.queries * core.head_dim
+            found += [
+                Vector("query biases", queries, backward_reads=1, backward_writes=0.5, split="tensor"),
+                Vector(
+                    "relative shift", scores, backward_writes=3, operations=0, backward_operations=0, split="tensor"
+                ),
+                Vector("scores summed", scores, reads=3, writes=2, backward_writes=2, operations=3, split="tensor"),
+            ]
         if self.scores_biased or self.buckets:
             # the bias is the same for all samples; its gradient sums theirs
             found.append(Vector("score bias", scores, backward_reads=1, backward_writes=0, operations=1,
@@ -238,9 +215,7 @@ class LatentAttention:
         """Down projections are copied by tensor ranks, up projections split by heads."""
         rows, hidden = rows_and_width(shapes)
         value_dim = self.value_dim or self.head_dim
-        core = Attention(
-            self.heads, self.heads, rows, rows, self.head_dim + self.rotary_dim, value_dim, self.causal
-        )
+        core = Attention(self.heads, self.heads, rows, rows, self.head_dim + self.rotary_dim, value_dim, self.causal)
         narrow, query, value = self.key_value_rank, self.heads * core.head_dim, self.heads * value_dim
         widened = self.heads * self.head_dim + value
         down = [Matmul("key and value down", rows, narrow + self.rotary_dim, hidden, split="n")]
@@ -307,13 +282,13 @@ class FeedForward:
         forward, backward = INNER_ACTIVATIONS[self.activation]
         passes = [
             Vector("activation", self.inner * rows, reads=matrices, writes=1, backward_reads=matrices + 1,
-                   backward_writes=matrices, operations=forward, backward_operations=backward, split="tensor")
+                   backward_writes=matrices, operations=forward, backward_operations=backward, split="tensor",
+                   pieces=PIECES.get(self.activation, 1.0))
         ]  # fmt: skip
         kept = 2 * rows * (columns + self.inner)
         if self.dropout:
-            passes.append(
-                Vector("inner dropout", self.inner * rows, writes=1.5, backward_reads=1.5, split="tensor")
-            )
+            dropped = self.inner * rows
+            passes.append(Vector("inner dropout", dropped, writes=1.5, backward_reads=1.5, split="tensor", pieces=2.5))
             kept += rows * self.inner
         split = hidden * columns + self.inner * width + (columns if self.bias else 0)
         return Counts(

@@ -16,6 +16,8 @@ from workloads.operators import Matmul, Vector
 #: Multiplications of 3 x 3 taps over those of F(2 x 2, 3 x 3): 36 for 16 of four outputs
 #: [Lavin and Gray 2016, arXiv 1509.09308].
 WINOGRAD = 2.25
+#: Bytes of the index of a largest element: PyTorch's 64-bit integers.
+INDEX = 8
 Padding = int | tuple[int, ...] | Literal["same", "valid"]
 
 
@@ -34,7 +36,7 @@ def padded(padding: Padding, kernel: tuple[int, ...], dilation: tuple[int, ...],
         return (0,) * axes
     if padding == "same":
         return tuple(d * (k - 1) for k, d in zip(kernel, dilation, strict=True))
-    return tuple(2 * size for size in spread(padding, axes, "padding"))  # type: ignore[arg-type]
+    return tuple(2 * size for size in spread(padding, axes, "padding"))
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Conv:
         product = Matmul(
             "convolution", prod(out), self.filters // self.groups, inner, groups=self.groups, window=taps, stride=reach,
             winograd=WINOGRAD if (kernel, stride, dilation, self.groups) == ((3, 3), (1, 1), (1, 1), 1) else 1.0,
+            convolution=True,
         )  # fmt: skip
         elements = self.filters * prod(out)
         return Counts(
@@ -164,7 +167,9 @@ class ConvTranspose:
         if any(n < 1 for n in out):
             raise ValueError(f"padding: found {self.padding}: the result would have {out} positions")
         width = self.filters // self.groups * prod(kernel)
-        product = Matmul("transposed convolution", prod(size), width, channels // self.groups, groups=self.groups)
+        product = Matmul(
+            "transposed convolution", prod(size), width, channels // self.groups, groups=self.groups, convolution=True
+        )
         elements = self.filters * prod(out)
         return Counts(
             result=(self.filters, *out),
@@ -180,6 +185,7 @@ class ConvTranspose:
 class Pool:
     """Max or average pooling over windows of `kernel` positions.
 
+    Its input is kept (PyTorch and cuDNN keep it for both kinds), and where each largest element was.
     ceil   the last window may reach beyond the input (GoogLeNet's pools)
     """
 
@@ -198,7 +204,7 @@ class Pool:
         need(problems)
 
     def counts(self, *shapes: Shape) -> Counts:
-        """Reads its input, writes its windows; max pooling keeps what it chose."""
+        """Reads its input, writes its windows; max pooling writes and keeps the index that it chose."""
         if len(shapes) != 1:
             raise ValueError(f"inputs: found {len(shapes)}, allowed: 1")
         channels, *size = shapes[0]
@@ -217,13 +223,15 @@ class Pool:
         elements, before = channels * prod(out), channels * prod(size)
         ratio = before / elements
         taps = float(prod(kernel))
-        # backward: the gradient is read, with the index of the largest (1 B), and spread over the input
+        index = INDEX * (self.kind == "max")
+        # backward: the gradient is read, with the index of the largest, and spread over the input
         one = Vector(
-            f"{self.kind} pool", elements, reads=ratio, writes=1.0 + 0.5 * (self.kind == "max"),
-            backward_reads=1.0 + 0.5 * (self.kind == "max"), backward_writes=ratio, operations=taps,
-            backward_operations=taps,
+            f"{self.kind} pool", elements, reads=ratio, writes=1.0 + index / 2, backward_reads=1.0 + index / 2,
+            backward_writes=ratio, operations=taps, backward_operations=taps,
         )  # fmt: skip
-        return Counts((channels, *out), passes=(one,), kept_bytes=elements * (self.kind == "max"), mixing="channels")
+        return Counts(
+            (channels, *out), passes=(one,), keeps=("inputs",), kept_bytes=index * elements, mixing="channels"
+        )
 
 
 def _windows(size: int, kernel: int, stride: int, added: int, before: int, ceil: bool) -> int:

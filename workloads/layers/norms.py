@@ -16,13 +16,18 @@ class BatchNorm:
 
     Forward reads twice (statistics, then the result) and writes once; backward reads input and gradient twice.
     affine   scale and shift are trained
+    frozen   statistics, scale and shift are constants (detectors): one pass each way that keeps nothing
     """
 
     affine: bool = True
+    frozen: bool = False
 
     def counts(self, *shapes: Shape) -> Counts:
         """Two parameters a channel."""
         shape = one_shape(shapes)
+        if self.frozen:
+            scaled = Vector("frozen norm", prod(shape), backward_reads=1, operations=2, backward_operations=1)
+            return Counts(shape, passes=(scaled,), mixing="channels")
         one = Vector("batch norm", prod(shape), reads=2, writes=1, backward_reads=4, backward_writes=1, operations=6,
                      backward_operations=10)  # fmt: skip
         return Counts(shape, 2 * shape[0] if self.affine else 0, passes=(one,), keeps=("inputs",), mixing="channels")
@@ -84,7 +89,10 @@ class LayerNorm:
         shape = one_shape(shapes)
         width = shape[axis_of(self.axis, shape)]
         mean = self.kind == "layer"
-        one = Vector(f"{self.kind} norm", prod(shape), operations=8 if mean else 5, backward_operations=12 if mean else 9)
+        one = Vector(f"{self.kind} norm", prod(shape), operations=8 if mean else 5,
+                     backward_operations=12 if mean else 9,
+                     # apart: mean, difference, square, mean, root, product, scale and shift are a kernel each
+                     pieces=4.0 if mean else 3.0)  # fmt: skip
         return Counts(
             shape, width * (2 if mean and self.bias else 1), passes=(one,), keeps=("inputs",),
             kept_bytes=prod(shape) // width * (8 if mean else 4),

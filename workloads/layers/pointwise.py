@@ -14,10 +14,17 @@ from workloads.layers.checks import at_least, axis_of, need, one_shape
 from workloads.operators import Vector
 
 #: Vector operations an element, forward and backward, and what the backward pass reads.
-ACTIVATIONS = {"relu": (1, 1, "result"), "relu6": (2, 2, "result"), "gelu": (10, 14, "inputs"), "silu": (6, 8, "inputs"),
-               "hardswish": (4, 5, "inputs"), "sigmoid": (5, 3, "result"), "tanh": (6, 3, "result"),
-               "hardsigmoid": (3, 2, "inputs"), "mish": (12, 16, "inputs"), "softplus": (6, 6, "inputs"),
-               "leaky_relu": (2, 2, "result"), "elu": (6, 4, "result")}  # fmt: skip
+ACTIVATIONS = {
+    "relu": (1, 1, "result"), "relu6": (2, 2, "inputs"), "gelu": (10, 14, "inputs"), "silu": (6, 8, "inputs"),
+    "hardswish": (4, 5, "inputs"), "sigmoid": (5, 3, "result"), "tanh": (6, 3, "result"),
+    "hardsigmoid": (3, 2, "inputs"), "mish": (12, 16, "inputs"), "softplus": (6, 6, "inputs"),
+    "leaky_relu": (2, 2, "result"), "elu": (6, 4, "result"),
+}  # fmt: skip
+
+
+#: Traffic of the composition over that of one kernel, forward and backward together, where a framework has no fused
+#: kernel: a kernel an arithmetic operation.  gelu by tanh has eight forward, each two to three passes.
+PIECES = {"gelu": 8.0, "mish": 6.0, "silu": 2.5, "hardswish": 3.0, "softplus": 2.0, "elu": 3.0}
 
 
 def copy(name: str, elements: int, *, backward: bool = True) -> Vector:
@@ -40,7 +47,8 @@ class Activation:
         """Read and written once; backward reads the gradient and what is kept."""
         shape = one_shape(shapes)
         forward, backward, keeps = ACTIVATIONS[self.kind]
-        one = Vector(self.kind, prod(shape), operations=forward, backward_operations=backward)
+        one = Vector(self.kind, prod(shape), operations=forward, backward_operations=backward,
+                     pieces=PIECES.get(self.kind, 1.0))  # fmt: skip
         return Counts(shape, passes=(one,), keeps=(keeps,), mixing="channels")  # type: ignore[arg-type]
 
 
@@ -57,14 +65,24 @@ class PReLU:
 
 @dataclass(frozen=True)
 class Add:
-    """The sum of tensors of one shape."""
+    """The sum of tensors of one shape.
+
+    weighted   each times a number that is trained (EfficientDet)
+    """
+
+    weighted: bool = False
 
     def counts(self, *shapes: Shape) -> Counts:
-        """Each read once, the sum written; the gradient passes through unchanged."""
+        """Each read once, the sum written; a plain sum's gradient passes through unchanged."""
         number = float(_alike(shapes))
-        one = Vector("add", prod(shapes[0]), reads=number, writes=1, backward_reads=0, backward_writes=0,
-                     operations=number - 1, backward_operations=0)  # fmt: skip
-        return Counts(shapes[0], passes=(one,), mixing="channels")
+        trained = float(self.weighted)
+        one = Vector("add", prod(shapes[0]), reads=number, writes=1, backward_reads=trained * (number + 1),
+                     backward_writes=trained * number, operations=number - 1 + trained * number,
+                     backward_operations=trained * 3 * number)  # fmt: skip
+        return Counts(
+            shapes[0], parameters=len(shapes) if self.weighted else 0, passes=(one,),
+            keeps=("inputs",) if self.weighted else (), mixing="channels",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,11 +125,13 @@ class Scale:
             channels = shape[0] if shape else 0
             if len(shapes) != 2 or prod(shapes[1]) != channels or shapes[1][0] != channels:
                 raise ValueError(
-                    f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: a tensor and a number a channel of it"
+                    f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: a tensor, a number a channel"
                 )
         small = channels / prod(shape)
         one = Vector("scale", prod(shape), reads=1.0 + small, writes=1, backward_reads=2.0 + small,
-                     backward_writes=1.0 + small, operations=1, backward_operations=3)  # fmt: skip
+                     backward_writes=1.0 + small, operations=1, backward_operations=3,
+                     # apart: the gate's gradient multiplies into a tensor and sums it, five passes more of eight
+                     pieces=1.5)  # fmt: skip
         return Counts(
             shape, parameters=channels if self.learned else 0, passes=(one,), keeps=("inputs",), mixing="channels"
         )
@@ -121,10 +141,11 @@ class Scale:
 class Dropout:
     """Elements set to zero at random, the others scaled: `rate` says how many, and costs nothing by itself.
 
-    A byte an element of mask is written and kept.
+    A byte an element of mask is written and kept; of whole samples (stochastic depth) a number a sample, not counted.
     """
 
     rate: float = 0.5
+    samples: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 <= self.rate < 1:
@@ -135,7 +156,12 @@ class Dropout:
         shape = one_shape(shapes)
         if not self.rate:
             return Counts(shape, mixing="channels")
-        one = Vector("dropout", prod(shape), writes=1.5, backward_reads=1.5, operations=4, backward_operations=1)
+        if self.samples:
+            scaled = Vector("drop samples", prod(shape), backward_reads=1, operations=1, backward_operations=1)
+            return Counts(shape, passes=(scaled,), mixing="channels")
+        # apart: random numbers, comparison, scale and product are a kernel each
+        one = Vector("dropout", prod(shape), writes=1.5, backward_reads=1.5, operations=4, backward_operations=1,
+                     pieces=2.5)  # fmt: skip
         return Counts(shape, passes=(one,), kept_bytes=prod(shape), mixing="channels")
 
 
@@ -175,9 +201,9 @@ class Slice:
         if not self.start < self.stop <= shape[at]:
             raise ValueError(f"stop: found {self.start}:{self.stop}, allowed: a part of 0:{shape[at]}")
         result = (*shape[:at], self.stop - self.start, *shape[at + 1 :])
-        one = Vector("slice", prod(result), reads=0, writes=0, backward_reads=1, backward_writes=prod(shape) / prod(result),
-                     operations=0, backward_operations=0)  # fmt: skip
-        return Counts(result, passes=(one,), mixing="channels" if at else "whole")
+        one = Vector("slice", prod(result), reads=0, writes=0, backward_reads=1,
+                     backward_writes=prod(shape) / prod(result), operations=0, backward_operations=0)  # fmt: skip
+        return Counts(result, passes=(one,), mixing="channels" if at else "whole", view=True)
 
 
 @dataclass(frozen=True)
@@ -192,7 +218,7 @@ class Flatten:
         result = self.shape or (prod(shape),)
         if prod(result) != prod(shape):
             raise ValueError(f"shape: found {result} for {shape}, allowed: as many elements")
-        return Counts(result, mixing="channels")
+        return Counts(result, mixing="channels", view=True)
 
 
 @dataclass(frozen=True)
@@ -273,8 +299,9 @@ class Upsample:
         result = (channels, *(self.size or tuple(n * self.factor for n in size)))
         small = prod(shapes[0]) / prod(result)
         neighbours = 2.0 ** len(size) if self.kind == "linear" else 1.0
-        one = Vector(f"upsample {self.kind}", prod(result), reads=small, writes=1, backward_reads=1, backward_writes=small,
-                     operations=2 * neighbours - 1, backward_operations=2 * neighbours - 1)  # fmt: skip
+        one = Vector(f"upsample {self.kind}", prod(result), reads=small, writes=1, backward_reads=1,
+                     backward_writes=small, operations=2 * neighbours - 1,
+                     backward_operations=2 * neighbours - 1)  # fmt: skip
         return Counts(result, passes=(one,), mixing="channels")
 
 
@@ -351,10 +378,10 @@ class RoiAlign:
     def counts(self, *shapes: Shape) -> Counts:
         """16 weighted reads a bin."""
         if not shapes or any(shape[0] != shapes[0][0] or len(shape) != 3 for shape in shapes):
-            raise ValueError(f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: (channels, height, width), one "
-                             "number of channels")  # fmt: skip
+            raise ValueError(f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: (channels, height, width), "
+                             "as many channels each")  # fmt: skip
         result = (shapes[0][0], self.rois, self.size, self.size)
         maps = sum(prod(shape) for shape in shapes) / prod(result)
-        one = Vector("roi align", prod(result), reads=maps, writes=1, backward_reads=1, backward_writes=maps, operations=32,
-                     backward_operations=32)  # fmt: skip
+        one = Vector("roi align", prod(result), reads=maps, writes=1, backward_reads=1, backward_writes=maps,
+                     operations=32, backward_operations=32)  # fmt: skip
         return Counts(result, passes=(one,), mixing="channels")
