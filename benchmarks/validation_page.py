@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from dse.atomic import write_atomic
 from dse.calibration import LeftOut, leave_one_out
 from dse.validation import Compared, Fit, Score, Validation, fitted, residuals, validate
+from dse.validation_networks import ALL_NETWORKS, NETWORKS, scaling_error
 from dse.validation_report import SUMMARY_WORDS, coverage
 from hw_models.stacks import names
 
@@ -34,6 +36,19 @@ CAUSES = (
     "- Attention kernels of libraries before FlashAttention-2 depend on the width of a head in ways one constant",
     "  cannot tell.",
 )
+#: The same of networks other than measured runs of transformers.
+NETWORK_CAUSES = (
+    "- Depthwise convolutions with long filters (QuartzNet: 33 to 87 taps) take two to three times as long as the four",
+    "  instructions a multiply-add that the model counts on vector lanes; EfficientNet on A100 is 10 to 20% too fast.",
+    "- TensorFlow without compilation runs recurrent layers step by step and relative attention piece by piece: GNMT",
+    "  and Transformer-XL are 20 to 50% too fast; the same networks under PyTorch are not.",
+    "- SSD under TensorFlow is fed and its boxes are assigned on the host, which is not in the model.",
+    "- One-dimensional convolutions of Jasper in fp32 run faster than their multiply-adds allow at the peak rate: the",
+    "  library transforms them, which the model does for 3 x 3 only.",
+    "- Rows with equal inputs under one framework agree within a percent or two; rows that share all that the table",
+    "  says but not framework and variant differ by 12% in the median.",
+)
+NETWORK_TRAITS = ("framework", "device", "precision", "devices", "sequence", "system")
 TRAITS = ("tensor", "micro_batch", "hidden", "pipeline", "devices", "zero_stage", "device", "stack", "recompute")
 #: Rows from which a set's residuals are worth a table, and most values of a trait in one.
 MANY, VALUES = 20, 12
@@ -75,15 +90,20 @@ def page(shipped: Validation, more: Validation | None, left: Sequence[LeftOut] =
         "",
         "`dse validate` compares 18 runs of Megatron-LM on A100-80GB: Narayanan et al. 2021 (arXiv 2104.04473,",
         "table 1) and Korthikanti et al. 2022 (arXiv 2205.05198, table 5). The times of the first are computed back",
-        "from the printed TFLOP/s by the paper's own formula; the second prints times.",
+        "from the printed TFLOP/s by the paper's own formula; the second prints times. Beside them stand trainings of",
+        "GoogLeNet: on 1 to 16 P100 (Xu and Dandapanthu 2016), whose stack is fitted to the row of one device, and on",
+        "one K20 in 21 days (You et al. 2017, arXiv 1708.02983), taken as 75 epochs of 60 to 90.",
         "",
         *score_table(shipped, shipped.sets),
         "",
-        *row_table(shipped.rows or ()),
+        *row_table([row for row in shipped.rows or () if not row.set.startswith(NETWORKS)]),
+        "",
+        *network_table([row for row in shipped.rows or () if row.set.startswith(NETWORKS)]),
     ]
+    lines += network_lines(more) if more is not None else []
     lines += ["", "## Known causes", "", *CAUSES]
     if more is not None:
-        tables = [score for score in more.sets if score.set not in SUMMARY_WORDS]
+        tables = [score for score in more.sets if score.set not in SUMMARY_WORDS and not score.set.startswith(NETWORKS)]
         lines += ["", "## Measured tables", "", *score_table(more, [score for score in tables if score.n_scored])]
         empty = [score for score in tables if not score.n_scored]
         lines += ["", f"{len(empty)} sets of {sum(score.n for score in empty)} rows have no scored row."]
@@ -95,6 +115,62 @@ def page(shipped: Validation, more: Validation | None, left: Sequence[LeftOut] =
             for trait in TRAITS:
                 lines += residual_table(name, trait, [row for row in more.rows or () if row.set == name])
     return lines
+
+
+def network_lines(found: Validation) -> list[str]:
+    """Networks other than runs of transformers: errors, scaling, what is not identified, and why."""
+    scores = [score for score in found.sets if score.set.startswith(NETWORKS) and score.n_scored]
+    whole = [replace(score, set="all networks") for score in found.sets if score.set == ALL_NETWORKS]
+    named = replace(found, complete=found.complete | {"all networks": found.complete.get(ALL_NETWORKS, 0)})
+    lines = [
+        "", "## Networks", "",
+        "Throughputs of convolutional, recurrent and recommendation networks and of translators, by network and",
+        "framework: rows of the split `validation` whose network, batch, image and sequence are identified",
+        "(`dse/data/network_facts.csv` says from which source). Rows that share every input the table states differ by",
+        "12% in the median: no model that knows the table alone can be expected to go below that.", "",
+        *score_table(named, [*whole, *scores]), "",
+        "Throughput of a device among several over that of one alone, of the same set, predicted less measured:", "",
+        *scaling_table(found), "", "Not identified, and rows of another kind:", "", "| rows | reason |", "|---|---|",
+    ]  # fmt: skip
+    reasons = Counter(item.reason for item in found.skipped if item.set.startswith(NETWORKS))
+    lines += [f"| {count} | {reason} |" for reason, count in reasons.most_common() if "row: " not in reason]
+    lines += ["", "Known causes of errors:", "", *NETWORK_CAUSES, ""]
+    rows = [row for row in found.rows or () if row.set.startswith(NETWORKS)]
+    for trait in NETWORK_TRAITS:
+        lines += residual_table("networks", trait, rows)
+    return lines
+
+
+def network_table(rows: Sequence[Compared]) -> list[str]:
+    """A row a training, in samples a second."""
+    lines = ["| run | framework | device | devices | predicted [images/s] | measured [images/s] | error [%] |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for row in rows:
+        samples = float(row.traits["batch"]) * float(row.traits["devices"])
+        named = [str(row.traits[name]) for name in ("framework", "device", "devices")]
+        rates = [f"{samples / seconds:.0f}" for seconds in (row.predicted, row.measured)]
+        # the error of a rate, not of the time
+        error = 100.0 * (row.measured / row.predicted - 1.0)
+        lines.append(f"| {' | '.join([row.row_id, *named, *rates, f'{error:+.1f}'])} |")
+    return lines
+
+
+def scaling_table(found: Validation) -> list[str]:
+    """Errors of scaling efficiency by number of devices [percentage points]."""
+    lines = ["| devices | rows | predicted | measured | median error | mean error | bias |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for devices in (*sorted({item.devices for item in found.scaling}), 0):
+        own = [item for item in found.scaling if devices in (0, item.devices)]
+        errors = scaling_error(own)
+        if errors is None:
+            continue
+        shares = [sum(getattr(item, name) for item in own) / len(own) for name in SHARES]
+        cells = [*(f"{share:.1f}" for share in shares), f"{errors[0]:.1f}", f"{errors[1]:.1f}", f"{errors[2]:+.1f}"]
+        lines.append(f"| {devices or 'all'} | {len(own)} | {' | '.join(cells)} |")
+    return lines
+
+
+SHARES = ("predicted_percent", "measured_percent")
 
 
 def summary_table(found: Validation) -> list[str]:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from dse.catalogs import chips, clusters, networks, stacks
     from dse.evaluation.design import Design
     from dse.explain import comparison as compare
-    from dse.network_files import load_network
     from dse.exploration.plans import PlanSpace
     from dse.floor_plan import floor_plan as explain_chip
     from dse.graph_schedule import schedule_graph
+    from dse.network_files import load_network
     from dse.planner import plan
     from dse.several import search_several
     from dse.validation import validate

@@ -29,6 +29,8 @@ from hw_models.technology import constants, technology
 if TYPE_CHECKING:
     import pandas
 
+    from dse.front_intervals import FrontIntervals
+
 replace = dataclasses.replace
 
 
@@ -58,11 +60,20 @@ class SearchReport:
         """Every design of the front."""
         return [self.design(row) for row in range(len(self))]
 
-    def to_frame(self) -> pandas.DataFrame:
-        """The front: hardware variables, plan and all metrics, units in the headings."""
+    def to_frame(self, *, uncertainty: bool = False) -> pandas.DataFrame:
+        """The front: hardware variables, plan and all metrics, units in the headings.
+
+        uncertainty   also the 80% interval of every objective, as `uncertainty()` has them
+        """
         from dse.export import front_frame
 
-        return front_frame(self)
+        return front_frame(self, self.uncertainty() if uncertainty else None)
+
+    def uncertainty(self, *, level: float = 0.8, count: int = 256, seed: int = 0) -> FrontIntervals:
+        """Where each objective of each design lies, all under the same draws, and how often it stays on the front."""
+        from dse.front_intervals import front_intervals
+
+        return front_intervals(self, level=level, count=count, seed=seed)
 
 
 def space_of(spec: SearchSpec) -> Space:
@@ -103,7 +114,10 @@ def goals_of(spec: SearchSpec) -> Goals:
 def problem_of(spec: SearchSpec) -> NestedProblem | JointProblem:
     """The search problem of a specification, in its mode."""
     if len(spec.workloads) != 1:
-        found = Problem(f"{len(spec.workloads)} workloads", "one", "workloads", spec.path)
+        found = Problem(
+            f"{len(spec.workloads)} workloads", "one (dse.search_several, or dse search, takes several)", "workloads",
+            spec.path,
+        )
         raise ConfigError([found])
     workload = spec.workloads[0]
     scene = Scene(spec.chip_base, base_cluster(spec), workload, spec.training, spec.stack, technology)

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dse.atomic import write_atomic
-from dse.calibration_fit import Fitted, Key, Observed, fit, priors
+from dse.calibration_fit import STACK_FIELDS, Fitted, Key, Observed, fit, priors
 from dse.calibration_parts import (
     PartError,
     Point,
@@ -29,13 +29,16 @@ from dse.calibration_parts import (
     part_errors,
     part_rows,
     read_parts,
+    same,
 )
 from dse.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.measured_runs import Case
 from dse.uncertainty import PAIR, RESIDUAL, residual_row
-from dse.validation import predicted_cases, read_cases, read_files, with_constants
+from dse.validation import is_run, predicted_cases, read_cases, read_files, with_constants
+from dse.validation_networks import is_network
+from hw_models.chip import Chip
 from hw_models.stack import DEVICE_FIELDS, Stack
-from hw_models.stacks import Constants, names, shipped
+from hw_models.stacks import GENERIC, Constants, names, shipped
 
 __all__ = [
     "HEADINGS", "Calibration", "Error", "LeftOut", "calibrate", "leave_one_out", "read_constants", "weights",
@@ -47,6 +50,13 @@ HEADINGS = (
 )  # fmt: skip
 #: Splits that are fitted ("": a table without splits), and that which is only predicted.
 FITTED_SPLITS, PREDICTED_SPLIT = ("calibration", ""), "validation"
+#: Kinds of tables that hold training steps.
+STEPS = ("runs", "throughputs")
+#: Constants that trainings of other networks than transformers are asked for, of their devices and stacks.
+OF_NETWORKS = (
+    "sustained_clock", "lane_efficiency", "memory_efficiency", "host_time_per_operator", "micro_batch_overhead",
+    "step_overhead", "vector_passes", "eager", "update_passes", "overlap_efficiency", "jitter",
+)  # fmt: skip
 #: Digits of a constant as written: far more than it is known to.
 DIGITS = 5
 Say = Callable[[str], None]
@@ -138,7 +148,7 @@ def calibrate(
     own = {("device", device), ("stack", stack_name)} if device or stack_name else set()
     points = _points(cases, parts) if device or not own else []
     known, told = _from_parts(points, own, device, start, say)
-    fitted, prior, made = _fit(train, own, known, say, start=start)
+    fitted, prior, made = _fit_in_turn(train, own, known, say, start=start)
     before = predicted(usable, _without(shipped(), own)) if own else usable
     after = predicted(usable, made)
     made = _with_residuals(made, after)
@@ -196,7 +206,7 @@ def leave_one_out(
     devices; stack constants from the stack on other devices, else from what it states and generic stacks.  A pair
     without validation rows is predicted on its calibration rows, which are left out as well.
     """
-    usable, _ = usable_cases(_read(cases))
+    usable, _ = usable_cases([case for case in _read(cases) if is_run(case)])
     pairs = sorted({pair_of(case) for case in usable if case.split in FITTED_SPLITS})
     known, _ = _from_parts(_points(cases, None), set(), "", None, say)
     cache: dict[Any, dict[Key, float]] = {}  # most stacks alone are fitted to the same rows each time
@@ -222,10 +232,12 @@ def _tell(say: Say, head: str, text: str) -> None:
 
 
 def _read(cases: Sequence[Case] | str | Path | None) -> Sequence[Case]:
-    """Rows as given, or of the tables of runs in a folder: predicting the other tables takes as long as the fit."""
+    """Rows as given, or of the tables of steps in a folder: predicting the other tables takes as long as the fit."""
     if isinstance(cases, (str, Path)):
-        runs = [path for path in sorted(Path(cases).glob("*.csv")) if is_table_of(path, "runs")]
-        return read_files(runs)[0] if runs else read_cases(cases)[0]
+        steps = [path for path in sorted(Path(cases).glob("*.csv")) if any(is_table_of(path, kind) for kind in STEPS)]
+        found = read_files(steps)[0] if steps else read_cases(cases)[0]
+        # networks that the product ships ran on devices and stacks of their own
+        return [*found, *filter(is_network, read_cases(None)[0])] if any(map(is_network, found)) else found
     return read_cases(cases)[0] if cases is None else cases
 
 
@@ -238,7 +250,7 @@ def pair_of(case: Case) -> Pair:
 def usable_cases(cases: Iterable[Case]) -> tuple[list[Case], dict[str, int]]:
     """Training steps of splits that are fitted or predicted, as predicted with stated constants; others by reason."""
     wanted = (*FITTED_SPLITS, PREDICTED_SPLIT)
-    steps = [case for case in cases if case.unit == "s" and "tensor" in case.traits and case.split in wanted]
+    steps = [case for case in cases if case.unit == "s" and case.split in wanted and (is_run(case) or is_network(case))]
     known = [case for case in steps if case.design is not None and _positive(case.measured)]
     done, _ = predicted_cases([with_constants(case, Constants()) for case in known])
     usable = [found for found in done if not found.skipped]
@@ -270,7 +282,7 @@ def situations(cases: Sequence[Case]) -> list[tuple[Any, ...]]:
 
     Rows that differ in layers, global batch, or in how one node is divided by pipeline and data, repeat it.
     """
-    names = ("hidden", "sequence", "micro_batch", "tensor", "recompute")
+    names = ("hidden", "sequence", "micro_batch", "tensor", "recompute", "network", "batch")
     found = []
     for case in cases:
         design = case.design
@@ -298,13 +310,62 @@ def weights(cases: Sequence[Case]) -> list[float]:
 # Fit --------------------------------------------------------------------------------------------------------------
 
 
+def _fit_in_turn(
+    train: Sequence[Case], own: set[tuple[str, str]], known: Constants, say: Say, *, start: Constants | None
+) -> tuple[list[Fitted], list[Fitted], Constants]:
+    """Runs of transformers first, then, with all that they and parts tell held, other networks.
+
+    What generic stacks and devices and those of the runs are stays as the runs have it.
+    """
+    fitted: list[Fitted] = []
+    prior: list[Fitted] = []
+    made, ran = known, [case for case in train if is_run(case)]
+    others = [case for case in train if not is_run(case)]
+    if ran:
+        fitted, prior, made = _fit(ran, own, known, say, start=start)
+    if others:
+        held = {owner for case in ran for owner in zip(("stack", "device"), pair_of(case), strict=True)}
+        held |= {("stack", GENERIC), ("device", GENERIC)}
+        more, loose, made = _fit(others if own else on_dies(others), own, made, say, start=start, held=held)
+        fitted, prior = [*fitted, *more], [*prior, *loose]
+    return fitted, prior, made if own else _for_dies(made, others)
+
+
+def on_dies(cases: Sequence[Case]) -> list[Case]:
+    """The rows as if run on the first chip, by name, of the same die that any of them ran on: only capacity differs."""
+    chips = {case.design.chip.name: case.design.chip for case in cases if case.design is not None}
+    first: dict[tuple[object, ...], Chip] = {}
+    for _, part in sorted(chips.items()):
+        first.setdefault(same(part), part)
+    return [replace(case, design=replace(case.design, chip=first[same(case.design.chip)])) for case in cases]  # type: ignore[union-attr, type-var]
+
+
+def _for_dies(made: Constants, cases: Sequence[Case]) -> Constants:
+    """With the rows of a chip for each other chip of its die that rows ran on and that has none of the field."""
+    chips = {case.design.chip.name: case.design.chip for case in cases if case.design is not None}
+    have = {(row["name"], row["field"]) for row in made.rows if row["scope"] == "device"}
+    more = [
+        {**row, "name": name} for row in made.rows if row["scope"] == "device" and row["name"] in chips
+        for name, part in sorted(chips.items())
+        if same(part) == same(chips[row["name"]]) and (name, row["field"]) not in have
+    ]  # fmt: skip
+    rows = sorted([*made.rows, *more], key=lambda row: (row["scope"], row["name"], row["field"]))
+    return Constants(tuple(rows), made.source)
+
+
 def _fit(
     train: Sequence[Case], own: set[tuple[str, str]], known: Constants, say: Say, *, start: Constants | None = None,
-    cache: dict[Any, dict[Key, float]] | None = None,
+    cache: dict[Any, dict[Key, float]] | None = None, held: Collection[tuple[str, str]] | None = None,
 ) -> tuple[list[Fitted], list[Fitted], Constants]:  # fmt: skip
-    """Constants that rows identify, those they do not, and the rows of a constants file with those known."""
+    """Constants that rows identify, those they do not, and the rows of a constants file with those known.
+
+    held   of rows of other networks: owners of constants (scope, name) that stay as known
+    """
     fixed = {(row["scope"], row["name"], row["field"]) for row in known.rows if is_of_parts(row)}
+    fixed |= {(*owner, field) for owner in held or () for field in (*DEVICE_FIELDS, *STACK_FIELDS)}
     wanted = priors((pair_of(case) for case in train), known, fixed=fixed)
+    if held is not None:
+        wanted = {key: prior for key, prior in wanted.items() if key[2] in OF_NETWORKS}
     if own:
         wanted = {key: replace(prior, parent=None) for key, prior in wanted.items() if key[:2] in own}
     observed = [

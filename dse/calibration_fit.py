@@ -29,11 +29,13 @@ Key = tuple[str, str, str]
 #: Constants of a stack that step times can tell; the others say what fits in memory and what is sent.
 STACK_FIELDS = (
     "host_time_per_operator", "host_time_per_exchange", "micro_batch_overhead", "step_overhead", "vector_passes",
-    "update_passes", "attention_efficiency", "overlap_efficiency", "rails",
+    "update_passes", "attention_efficiency", "overlap_efficiency", "rails", "jitter", "eager",
 )  # fmt: skip
 #: Constants of a device that steps are never asked for: what they fall short of the rate of short benchmarks is
 #: `sustained_clock`, and the two only count as a product.
 BENCHMARKED = ("matmul_efficiency",)
+#: What a fit asks of an evaluation.
+STEP_TIME = frozenset({"step_time"})
 #: Error of a good prediction [log]: smaller residuals count by their square, larger ones by their size.
 GOOD_ERROR = 0.05
 #: Finite difference of the Jacobian, of a constant's whole range.
@@ -167,7 +169,7 @@ class Batch:
 
     def times(self, changes: Mapping[str, Any]) -> Floats:
         """Step times [s], (C, P), with constants of the stack changed to columns (C, 1)."""
-        found = evaluate_rows(replace(self.rows, stack=replace(self.rows.stack, **changes)), self.layout)
+        found = evaluate_rows(replace(self.rows, stack=replace(self.rows.stack, **changes)), self.layout, STEP_TIME)
         count = max((column.shape[0] for column in changes.values()), default=1)
         return np.broadcast_to(found.metrics["step_time"], (count, len(self.numbers)))
 

@@ -27,10 +27,11 @@ from workloads.plan import CHOICES, SWITCHES, Plan
 
 if TYPE_CHECKING:
     from dse.api import SearchReport
+    from dse.front_intervals import FrontIntervals
 
 __all__ = [
-    "Column", "blocks", "csv_pieces", "front_columns", "hardware_of", "heading", "human_unit", "metrics_of",
-    "named_plans", "trial_pieces",
+    "Column", "blocks", "csv_pieces", "front_columns", "hardware_of", "heading", "human_unit", "interval_columns",
+    "metrics_of", "named_plans", "trial_pieces",
 ]  # fmt: skip
 
 #: Designs evaluated or written at once; the columns of one block stay in cache.
@@ -45,6 +46,8 @@ HUMAN: Mapping[str, tuple[float, str]] = {
     "s": (1e-3, "ms"),
     "J": (1e3, "kJ"),
     "token/s/m2": (1e6, "token/s/mm2"),
+    "USD/token": (1e-6, "USD/Mtoken"),
+    "kg/token": (1e-6, "kg/Mtoken"),
 }
 #: Quantities that people state in a unit of their own.
 OWN: Mapping[str, tuple[float, str]] = {
@@ -140,6 +143,17 @@ def _uncertainty_columns(report: SearchReport) -> list[Column]:
     size, unit = human_unit("step_time", "s")
     times = [Column(heading(f"step_time_{end}", unit), getattr(found, end) / size) for end in ("low", "high")]
     return [*times, Column(heading("probability_best", ""), found.probability_best)]
+
+
+def interval_columns(found: FrontIntervals, problem: Any) -> list[Column]:
+    """Ends of the interval of every objective, and the shares of draws on the front and within limits."""
+    columns = []
+    for j, item in enumerate(problem.objectives):
+        size, unit = human_unit(item.name, item.unit)
+        for end, values in (("low", found.low), ("high", found.high)):
+            columns.append(Column(heading(f"{item.name}_{end}_{found.level:.0%}", unit), values[:, j] / size))
+    shares = (("probability_on_front", found.on_front), ("probability_within_limits", found.within_limits))
+    return columns + [Column(heading(name, ""), values) for name, values in shares]
 
 
 def metrics_of(problem: Any, rows: Integers, plans: Integers) -> dict[str, Floats]:

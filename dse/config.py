@@ -18,19 +18,24 @@ import yaml
 from pydantic import ValidationError
 
 from dse.config_readers import Fault, Location, Scalar
-from dse.config_schema import json_schema, read_design, read_search
+from dse.config_schema import json_schema, read_chip, read_design, read_search
 from dse.config_sections import faults_of
 from dse.errors import ConfigError, Problem, nearest, shorten
 from dse.evaluation.result import METRICS
 from dse.spec import Catalog, DesignSpec, SearchSpec
-from dse.units import NUMBER
+from dse.units import NUMBER, read_number
 from hw_models import clusters, devices, stacks, technology
-from workloads.published import published
+from hw_models.chip import Chip
+from workloads.published import names as network_names
+from workloads.published import network as network_named
 
-__all__ = ["default_catalog", "json_schema", "load_design", "load_search", "shipped_searches"]
+__all__ = [
+    "default_catalog", "has_workload", "json_schema", "load_chip", "load_design", "load_search", "shipped_searches",
+]  # fmt: skip
 
 Place = tuple[int, int]
 Spec = TypeVar("Spec", SearchSpec, DesignSpec)
+Read = TypeVar("Read", SearchSpec, DesignSpec, Chip)
 
 #: Bytes; YAML is read at about 40 kB/s on a busy core, and a search is a few kB.
 LARGEST_FILE = 200_000
@@ -67,6 +72,47 @@ def load_design(path: str | Path, catalog: Catalog | None = None) -> DesignSpec:
     return _load(path, catalog, read_design)
 
 
+def load_chip(path: str | Path, catalog: Catalog | None = None) -> Chip:
+    """The chip of a design file, or of a file with a `chip` alone; ConfigError lists every fault."""
+    return _read(path, catalog, read_chip)[0]
+
+
+def has_workload(path: str | Path) -> bool:
+    """Whether a file says what is trained: a design, not a chip alone."""
+    name, content = _content(str(path))
+    found = _Tree(name).read(_decoded(content, name))
+    return "workload" in found or "workloads" in found
+
+
+def plain_file(path: str | Path) -> tuple[dict[str, Any], dict[str, Place]]:
+    """A YAML file as plain values, and line and column of each by its path; for files that others make sense of."""
+    name, content = _content(str(path))
+    tree = _Tree(name)
+    data = _bare(tree, tree.read(_decoded(content, name)), ())
+    if tree.problems:
+        raise ConfigError(_in_order(tree.problems, name))
+    return data, {_path(place): where for place, where in {**tree.values, **tree.keys}.items()}
+
+
+def _bare(tree: _Tree, value: Any, location: Location) -> Any:
+    """Numbers, texts and truth values of scalars with their places."""
+    if isinstance(value, dict):
+        return {key: _bare(tree, inner, (*location, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_bare(tree, inner, (*location, i)) for i, inner in enumerate(value)]
+    if value.kind == "null":
+        return None
+    if value.kind == "boolean":
+        return value.text.lower() in ("true", "on", "yes")
+    if value.kind != "number":
+        return value.text
+    number = read_number(value.text)
+    if number is None or abs(number) >= 10**18:
+        tree.problems.append(tree.problem(Fault(value.shown(), "a number below 1e18", location=location)))
+        return 0
+    return int(number) if number.denominator == 1 and "." not in value.text else float(number)
+
+
 def shipped_searches() -> tuple[str, ...]:
     """Names of the searches that come with the product."""
     names = (item.name for item in files(SHIPPED).iterdir())
@@ -77,7 +123,7 @@ def shipped_searches() -> tuple[str, ...]:
 def default_catalog() -> Catalog:
     """Every built-in name."""
     return Catalog(
-        networks={name: row.network for name, row in published().items()},
+        networks={name: network_named(name) for name in network_names()},
         chips={name: partial(devices.chip, name) for name in devices.names()},
         clusters={name: partial(clusters.cluster, name) for name in clusters.names()},
         stacks={name: partial(stacks.stack, name) for name in stacks.names()},
@@ -88,22 +134,30 @@ def default_catalog() -> Catalog:
 
 
 def _load(path: str | Path, catalog: Catalog | None, read: Callable[[Any, Catalog], Spec]) -> Spec:
+    spec, name, text = _read(path, catalog, read)
+    return replace(spec, path=name, text=text)
+
+
+def _read(
+    path: str | Path, catalog: Catalog | None, read: Callable[[Any, Catalog], Read]
+) -> tuple[Read, str, str]:
+    """What a file says, with its name and text."""
     name, content = _content(str(path))
     text = _decoded(content, name)
     tree = _Tree(name)
     data = tree.read(text)
     try:
-        spec = read(data, catalog or default_catalog())
+        spec = read(data, replace(catalog or default_catalog(), folder=str(Path(name).parent)))
     except ValidationError as error:
-        tree.problems += [tree.problem(fault) for fault in faults_of(error)]
+        tree.problems += [problem for fault in faults_of(error) for problem in tree.said(fault)]
     if tree.problems:
         raise ConfigError(_in_order(tree.problems, name))
-    return replace(spec, path=name, text=text)
+    return spec, name, text
 
 
 def _in_order(problems: list[Problem], name: str) -> list[Problem]:
     """Problems from the top of the file downwards, each once, as many as a person can read."""
-    ordered = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+    ordered = sorted(dict.fromkeys(problems), key=lambda one: (one.file not in ("", name), one.line, one.column))
     more = len(ordered) - MOST_PROBLEMS
     return ordered[:MOST_PROBLEMS] + ([Problem(f"{more} more faults", "", file=name)] if more > 0 else [])
 
@@ -195,6 +249,10 @@ class _Tree:
                 [self._at(root.start_mark, "", f"{found} at the top", "a mapping with a name, a chip, ...")]
             )
         return self._plain(root, (), [])
+
+    def said(self, fault: Fault) -> tuple[Problem, ...]:
+        """A fault as problems of this file, or of the file that is named there."""
+        return fault.problems or (self.problem(fault),)
 
     def problem(self, fault: Fault) -> Problem:
         """A fault with its place in the file; a value that is missing is placed at what should hold it."""

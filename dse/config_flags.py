@@ -6,22 +6,22 @@ A flag is a path of the file's format (`--devices` is `cluster.devices`); what i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from dse.config import default_catalog
 from dse.config_readers import Fault, Location, Scalar
-from dse.config_schema import read_design
+from dse.config_schema import read_chip, read_design
 from dse.config_sections import faults_of
 from dse.errors import ConfigError, Problem, nearest
 from dse.spec import DesignSpec
 from dse.units import read_number
+from hw_models.chip import Chip
 from workloads.plan import Plan
-from workloads.published import default_sequence
-from workloads.published import names as published_networks
 
-__all__ = ["FLAGS", "assignments", "design_of", "leaf"]
+__all__ = ["FLAGS", "assignments", "chip_of", "design_of", "leaf"]
 
 #: Flag -> place in the format of a design file.
 FLAGS: Mapping[str, tuple[str, ...]] = {
@@ -62,13 +62,32 @@ def design_of(flags: Mapping[str, str | None], changes: Sequence[str] = ()) -> D
             raise ConfigError([_unknown_section(path)])
         _put(tree, place, text)
         labels[place] = f"--set {path}"
-    _add_sequence(tree)
     _add_cluster(tree)
     tree.setdefault("workload", {})
     try:
         return read_design(tree, default_catalog())
     except ValidationError as error:
-        raise ConfigError([_problem(fault, labels) for fault in _worth_saying(faults_of(error))]) from None
+        raise ConfigError(_problems(_worth_saying(faults_of(error)), labels)) from None
+
+
+def chip_of(base: str | Chip, changes: Sequence[str] = ()) -> Chip:
+    """The chip of that name, or a chip itself, with `chip.field=value` changes; ConfigError names every bad one."""
+    catalog, name = default_catalog(), base if isinstance(base, str) else base.name
+    if isinstance(base, Chip):
+        catalog = replace(catalog, chips={**catalog.chips, name: base})
+    tree: dict[str, Any] = {"chip": {"base": Scalar("text", name)}}
+    labels: dict[Location, str] = {("chip",): "--chip", ("chip", "base"): "--chip"}
+    for path, text in assignments(changes).items():
+        place = tuple(path.split("."))
+        if len(place) != 2 or place[0] != "chip":
+            fault = Problem(f'"{path}"', "chip.field: without a network there is a chip alone", field="--set")
+            raise ConfigError([fault])
+        _put(tree, place, text)
+        labels[place] = f"--set {path}"
+    try:
+        return read_chip(tree, catalog)
+    except ValidationError as error:
+        raise ConfigError([_problem(fault, labels) for fault in faults_of(error)]) from None
 
 
 def assignments(changes: Sequence[str]) -> dict[str, str]:
@@ -100,14 +119,6 @@ def _put(tree: dict[str, Any], place: tuple[str, ...], text: str) -> None:
     section[place[1]] = leaf(text)
 
 
-def _add_sequence(tree: dict[str, Any]) -> None:
-    """Without a sequence, that of the published training."""
-    workload = tree.get("workload", {})
-    name = workload["network"].text if "network" in workload else ""
-    if "sequence" not in workload and name in published_networks():
-        workload["sequence"] = leaf(str(default_sequence(name)))
-
-
 def _add_cluster(tree: dict[str, Any]) -> None:
     """Without a cluster, the one that the chip is sold in."""
     from dse.planner import default_cluster
@@ -131,6 +142,11 @@ def _unknown_section(path: str) -> Problem:
         f'"{path}"', f"section.field with a section of {', '.join(SECTIONS)}", field="--set",
         nearest=nearest(section, SECTIONS),
     )  # fmt: skip
+
+
+def _problems(faults: list[Fault], labels: Mapping[Location, str]) -> list[Problem]:
+    """Faults by flag; those of a file that a flag names are its own."""
+    return [problem for fault in faults for problem in fault.problems or (_problem(fault, labels),)]
 
 
 def _problem(fault: Fault, labels: Mapping[Location, str]) -> Problem:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from dse.errors import ConfigError, listed, nearest, shorten
+from dse.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.registry import resolve
 from dse.spec import Catalog
 from dse.units import UnitError, example, parse_exact, read_number
@@ -61,7 +61,10 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, at a place inside the tree; `at_key` points at the key instead of its value."""
+    """One thing that is wrong, at a place inside the tree; `at_key` points at the key instead of its value.
+
+    problems   faults of another file that this place names; they are said instead
+    """
 
     found: str
     allowed: str
@@ -69,6 +72,7 @@ class Fault:
     hint: str = ""
     location: Location = ()
     at_key: bool = False
+    problems: tuple[Problem, ...] = ()
 
     def under(self, *location: str | int) -> Fault:
         """The same fault, seen from a section further out."""
@@ -258,18 +262,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Named:
-    """A name that stands for an object: a built-in, `module:attribute` or a plug-in.
+    """A name that stands for an object: a built-in, `module:attribute`, a plug-in, or a file.
 
     accepts   whether the object is what is wanted; one that is not is called without arguments to make it
+    adapt     the object wanted for one that only stands for it, by name (a graph for its network)
+    is_file, load   whether a name (seen from a folder) is meant as a file, and what that file holds
     """
 
     kind: str
     group: Literal["networks", "chips", "clusters", "stacks"]
     accepts: Callable[[Any], bool]
+    adapt: Callable[[Any, str], Any] = lambda item, name: item
+    is_file: Callable[[str, str], bool] = lambda name, folder: False
+    load: Callable[[str, str], Any] | None = None
 
     @property
     def allowed(self) -> str:
-        return f"the name of a {self.kind}, or module:attribute"
+        return f"the name of a {self.kind}, {'a file, ' if self.load else ''}or module:attribute"
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -277,19 +286,31 @@ class Named:
 
     def read(self, value: Any, catalog: Catalog) -> Any:
         name = Text(self.allowed).read(value, catalog)
+        known = getattr(catalog, self.group)
+        if self.load and name not in known and self.is_file(name, catalog.folder):
+            return self._loaded(name, catalog.folder)
         try:
-            found = resolve(self.kind, name, getattr(catalog, self.group))
+            found = self.adapt(resolve(self.kind, name, known), name)
         except ConfigError as error:
             problem = error.problems[0]
             raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
         return found if self.accepts(found) else self._made(found, name)
+
+    def _loaded(self, name: str, folder: str) -> Any:
+        assert self.load is not None
+        try:
+            return self.load(name, folder)
+        except ConfigError as error:
+            invalid = Invalid(f'"{shorten(name)}"', self.allowed)
+            invalid.fault = replace(invalid.fault, problems=tuple(error.problems))
+            raise invalid from error
 
     def _made(self, maker: Any, name: str) -> Any:
         allowed = f"a {self.kind}, or a function without arguments that returns one"
         if not callable(maker):
             raise Invalid(f'"{name}", a {type(maker).__name__}', allowed)
         try:
-            made = maker()
+            made = self.adapt(maker(), name)
         except Exception as error:  # the user's own code runs here: whatever it raises is about that name
             hint = f"calling it raised {type(error).__name__}: {' '.join(str(error).split())}"
             raise Invalid(f'"{name}"', allowed, hint=hint) from error

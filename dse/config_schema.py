@@ -17,6 +17,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from dse.config_prices import price_faults
 from dse.config_readers import (
     Choice,
     Fault,
@@ -54,6 +55,7 @@ from dse.config_sections import (
     unknown_key,
 )
 from dse.errors import listed, nearest, shorten
+from dse.network_files import as_network, is_network, names_file, read_network, usual_sequence
 from dse.spec import (
     ALL_DEVICES,
     Catalog,
@@ -68,14 +70,14 @@ from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import ALGORITHMS, Stack
 from hw_models.stacks import on_device
-from workloads.network import Network, Workload
+from workloads.network import Workload
 from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Precision, Training
 from workloads.transformer import DecoderTransformer
 
-__all__ = ["json_schema", "read_design", "read_search"]
+__all__ = ["json_schema", "read_chip", "read_design", "read_search"]
 
-NETWORK = Named("network", "networks", lambda item: isinstance(item, Network) and not isinstance(item, type))
+NETWORK = Named("network", "networks", is_network, as_network, names_file, read_network)
 CHIP = Named("chip", "chips", lambda item: isinstance(item, Chip))
 #: A cluster, or a function from a number of devices to one.
 CLUSTER = Named("cluster", "clusters", lambda item: isinstance(item, Cluster) or callable(item))
@@ -324,9 +326,9 @@ WorkloadSection = make_section(
     {
         "network": (
             name_or_section(NETWORK, NetworkSection, _network),
-            Field(description="a name, module:attribute, or sizes"),
+            Field(description="a name, a file (config.json, model.yaml, model.onnx, ...), module:attribute, or sizes"),
         ),
-        "sequence": (one(COUNT), Field(description="tokens a sample")),
+        "sequence": optional(one(COUNT), "tokens a sample; as published where a network says it"),
         "global_batch": (one(COUNT), Field(description="samples an optimizer step")),
         "weight": optional(one(Quantity("")), "share in an objective over several workloads"),
     },
@@ -334,7 +336,13 @@ WorkloadSection = make_section(
 
 
 def _workload(section: Section) -> Workload:
-    return Workload(**given(section))
+    values = given(section)
+    if not values.get("sequence"):
+        values["sequence"] = usual_sequence(values["network"])
+    if not values["sequence"]:
+        allowed = "tokens a sample: the network does not say how long one is"
+        raise_faults([Fault("nothing", allowed, location=("sequence",))])
+    return Workload(**values)
 
 
 def _training(section: Section) -> Training:
@@ -516,7 +524,7 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     values = given(SearchFile.model_validate(data, context=catalog))
     chip, cluster = values.pop("chip"), values["cluster"]
     values = _common(values, catalog, chip.base)
-    raise_faults(_precision_faults(values, chip.base) + _price_faults(values, cluster, catalog))
+    raise_faults(_precision_faults(values, chip.base) + price_faults(values, cluster, chip.choices, catalog))
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
     if not settings.inner_objective:
         settings = replace(settings, inner_objective=values["objectives"][0])
@@ -535,6 +543,24 @@ def read_design(data: Any, catalog: Catalog) -> DesignSpec:
     return DesignSpec(**values, plan=plan or None)
 
 
+ChipFile = make_section(
+    "ChipFile",
+    "",
+    {
+        "name": optional(one(Text()), "shown in results"),
+        "chip": (name_or_section(CHIP, ChipDesign, _chip), Field(description="the chip: a name, or its fields")),
+    },
+)
+
+
+def read_chip(data: Any, catalog: Catalog) -> Chip:
+    """The chip of a plain tree: that of a design, or a `chip` alone."""
+    if isinstance(data, dict) and not data.keys() <= {"name", "chip"}:
+        return read_design(data, catalog).chip
+    chip: Chip = given(ChipFile.model_validate(data, context=catalog))["chip"]
+    return chip
+
+
 def _precision_faults(values: dict[str, Any], chip: Chip) -> list[Fault]:
     precision = values.get("training", Training()).precision
     if precision in chip.matmul_rates:
@@ -542,15 +568,6 @@ def _precision_faults(values: dict[str, Any], chip: Chip) -> list[Fault]:
     allowed = f"a precision of the chip {chip.name}: {', '.join(chip.matmul_rates)}"
     place = ("training", "precision") if "training" in values else ("chip",)
     return [Fault(f'"{precision}"', allowed, location=place)]
-
-
-def _price_faults(values: dict[str, Any], cluster: ClusterSpace, catalog: Catalog) -> list[Fault]:
-    """A metric in USD needs a price: without one it would be zero, which looks like the best of all."""
-    wanted = {*values["objectives"], *(constraint.metric for constraint in values.get("constraints", ()))}
-    paid = sorted(name for name in wanted if "USD" in catalog.metric_units.get(name, ""))
-    if not paid or min(cluster.values["usd_per_device_hour"]) > 0:
-        return []
-    return [Fault("nothing", f"a price, which {', '.join(paid)} needs", location=("cluster", "usd_per_device_hour"))]
 
 
 def json_schema(kind: Literal["search", "design"] = "search") -> dict[str, Any]:

@@ -118,7 +118,10 @@ def raise_faults(faults: list[Fault]) -> None:
             type=PydanticCustomError(
                 "fault",
                 "{found}",
-                {"found": f.found, "allowed": f.allowed, "nearest": f.nearest, "hint": f.hint, "at_key": f.at_key},
+                {
+                    "found": f.found, "allowed": f.allowed, "nearest": f.nearest, "hint": f.hint, "at_key": f.at_key,
+                    "problems": f.problems,
+                },
             ),
             loc=f.location,
             input=None,
@@ -355,6 +358,7 @@ def _reader(model: type, name: str, meta: Mapping[str, Any]) -> Reader:
 SPECIAL: dict[tuple[type, str], Reader] = {
     (Chip, "process"): Row("processes"),
     (Chip, "hbm"): Row("memories"),
+    (Chip, "power_cap"): Quantity("W", low=0, words=(("none", 0.0),)),
     (Tier, "size"): Quantity("", whole=True, low=1, words=(("all", ALL_DEVICES),)),
     (Tier, "bandwidth"): Quantity("B/s", words=(("chip links", CHIP_LINKS),)),
 }

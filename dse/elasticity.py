@@ -36,7 +36,7 @@ class Elasticity:
 
 
 #: Chip fields whose neighbours are other chips, not a little more of the same.
-_STRUCTURAL = ("dataflow", "double_buffered", "arrays_per_core")
+_STRUCTURAL = ("dataflow", "double_buffered", "arrays_per_core", "noc", "dies")
 #: Fields that double: a few more of them seldom fill a whole wave of tiles, so a small step would show nothing.
 _DOUBLED = ("array_count", "array_rows", "array_columns")
 

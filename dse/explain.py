@@ -15,9 +15,9 @@ import numpy as np
 
 from dse.elasticity import Elasticity, elasticities
 from dse.evaluation.combine import stage_times
-from dse.evaluation.design import Design, Rows, rows
+from dse.evaluation.design import POWER_RULE, Design, Rows, rows
 from dse.evaluation.evaluate import evaluate as evaluate_columns
-from dse.evaluation.evaluate import evaluate_rows, passes
+from dse.evaluation.evaluate import evaluate_rows, passes, settled
 from dse.evaluation.layout import Layout, Message, crossings, lay_out
 from dse.evaluation.memory import in_flight
 from dse.evaluation.price import (
@@ -199,6 +199,7 @@ def account(design: Design, limits: Limits = ()) -> Account:
     evaluation = Evaluation(found.metrics, found.violations, found.shape, design)
     value = {name: evaluation.value(name) for name in METRICS}
     traffic = price_traffic(r, layout)
+    r = settled(r, layout, traffic)  # what follows looks into the step at the clock at which it runs
     operators, seconds = _operators(r, layout, value)
     streams = _parts(seconds)
     waits = {part.name: part.value for part in streams if part.value > 0}
@@ -239,7 +240,7 @@ def _operators(r: Rows, layout: Layout, value: Mapping[str, float]) -> tuple[tup
 
     The rows add up to forward, backward and recomputation: recomputed operators are rows of their own.
     """
-    peak = _number(r.chip.peak_flops(r.training.precision))
+    peak = _number(r.rated_chip.peak_flops(r.training.precision))
     share = value["micro_batches"] / _number(layout.plan.pipeline)
     total = math.fsum(value[name] for name in _OPERATOR_TIME)
     seconds = dict.fromkeys(("array", "vector", "hbm", "sram", "launch"), 0.0)
@@ -391,8 +392,17 @@ def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits
             left, right = _number(degrees), _number(r.cluster.devices)
         elif name == "pipeline <= layers":
             left, relation, right = _number(plan.pipeline), "<=", float(layer_counts(layout.blocks)[0])
+        elif name == POWER_RULE:
+            found.append(_power_constraint(r, broken))
+            continue
         found.append(Constraint(name, left, relation, right, "", broken <= 0, None))
     return tuple(found)
+
+
+def _power_constraint(r: Rows, excess: float) -> Constraint:
+    """The power cap against what the chip draws at its lowest clock."""
+    cap = _number(r.rated_chip.power_cap)
+    return Constraint(POWER_RULE, cap * (1.0 + excess), "<=", cap, "W", excess <= 0, -excess)
 
 
 def _stages(r: Rows, layout: Layout, traffic: Traffic) -> tuple[StageKind, ...]:

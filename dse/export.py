@@ -28,6 +28,7 @@ from dse.columns import (
     hardware_of,
     heading,
     human_unit,
+    interval_columns,
     named_plans,
     trial_pieces,
 )
@@ -41,25 +42,27 @@ from dse.spec import SearchSpec
 if TYPE_CHECKING:
     import pandas
 
+    from dse.front_intervals import FrontIntervals
+
 __all__ = ["FILES", "begin", "check_out", "front_frame", "read_designs", "write_outputs"]
 
 #: Everything that `write_outputs` writes, in this order: the manifest last, when all others are there.
 FILES = ("pareto.csv", "designs.json", "trials.csv.gz", "pareto.png", "summary.md", "manifest.json")
 
 
-def front_frame(report: SearchReport) -> pandas.DataFrame:
+def front_frame(report: SearchReport, intervals: FrontIntervals | None = None) -> pandas.DataFrame:
     """The table of `pareto.csv`: one row a design of the front, objectives first, units in the headings."""
     import pandas
 
-    return pandas.DataFrame({column.heading: column.series() for column in exported_columns(report)})
+    return pandas.DataFrame({column.heading: column.series() for column in exported_columns(report, intervals)})
 
 
 #: Designs of a front that are simulated at most, and tasks of all their simulations: some seconds together.
 SIMULATED, SIMULATED_TASKS = 1_000, 1_000_000
 
 
-def exported_columns(report: SearchReport) -> list[Column]:
-    """The columns of the front and, last, each design's step time by event simulation.
+def exported_columns(report: SearchReport, intervals: FrontIntervals | None = None) -> list[Column]:
+    """The columns of the front, each design's step time by event simulation and, where given, its intervals.
 
     The best designs come first; those for which `SIMULATED` or `SIMULATED_TASKS` leaves nothing have no such time.
     """
@@ -75,7 +78,8 @@ def exported_columns(report: SearchReport) -> list[Column]:
     known = dict(zip((key for key, _ in chosen), times, strict=True))
     size, unit = human_unit("step_time", "s")
     values = np.array([known.get(key, np.nan) for key in keys], dtype=float) / size
-    return [*front_columns(report), Column(heading("step_time_simulated", unit), values)]
+    columns = [*front_columns(report), Column(heading("step_time_simulated", unit), values)]
+    return columns if intervals is None else columns + interval_columns(intervals, report.problem)
 
 
 # Exact designs -----------------------------------------------------------------------------------------------------
@@ -179,17 +183,22 @@ def begin(spec: SearchSpec, out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def write_outputs(report: SearchReport, out: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write every output of a search into `out`, each file whole or not at all; name -> path."""
+def write_outputs(
+    report: SearchReport, out: str | os.PathLike[str], intervals: FrontIntervals | None = None
+) -> dict[str, Path]:
+    """Write every output of a search into `out`, each file whole or not at all; name -> path.
+
+    intervals   uncertainty of the front, for columns of its table and error bars of its picture
+    """
     from dse import plots
     from dse import report as texts
 
     folder = check_out(out)
-    write_atomic(folder / "pareto.csv", _front_pieces(report))
+    write_atomic(folder / "pareto.csv", _front_pieces(report, intervals))
     write_atomic(folder / "designs.json", _designs_pieces(report))
     write_atomic(folder / "trials.csv.gz", _gzip(trial_pieces(report)))
-    write_atomic(folder / "pareto.png", plots.front_png(front_data(report)))
-    write_atomic(folder / "summary.md", texts.summary_markdown(_without_clock(report)))
+    write_atomic(folder / "pareto.png", plots.front_png(front_data(report, intervals)))
+    write_atomic(folder / "summary.md", texts.summary_markdown(_without_clock(report), intervals))
     _write_json(folder / "manifest.json", manifest(report))
     return {name: folder / name for name in FILES}
 
@@ -204,8 +213,8 @@ def _of_this_run(note: str, report: SearchReport) -> bool:
     return note in report.result.archive.notes or note.startswith("continued from ")
 
 
-def _front_pieces(report: SearchReport) -> Iterator[bytes]:
-    columns = exported_columns(report)
+def _front_pieces(report: SearchReport, intervals: FrontIntervals | None) -> Iterator[bytes]:
+    columns = exported_columns(report, intervals)
     return csv_pieces(iter([columns]), [column.heading for column in columns])
 
 

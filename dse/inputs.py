@@ -1,24 +1,28 @@
-"""The design that a command line means: flags, a design file, or a row of the front of a search."""
+"""The design or chip that a command line means: flags, a file, or a row of the front of a search."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from dse.config import load_design
-from dse.config_flags import FLAGS, design_of
+from dse.config import has_workload, load_chip, load_design
+from dse.config_flags import FLAGS, chip_of, design_of
 from dse.errors import ConfigError, Problem, nearest
 from dse.evaluation.design import Design
 from dse.export import read_designs
+from dse.network_files import notes_of
 from dse.planner import plan
 from dse.serialize import design_from_plain
 from dse.spec import DesignSpec
+from hw_models.chip import Chip
+from hw_models.technology import Technology
 from workloads.plan import Plan
 
-__all__ = ["flags_of", "one_design", "plan_words", "side"]
+__all__ = ["chip_alone", "chips_alone", "flags_of", "one_chip", "one_design", "plan_words", "side"]
 
 Options = argparse.Namespace
 
@@ -36,6 +40,45 @@ def side(options: Options, name: str) -> Design:
     if not is_chip:
         return _design_of(name)
     return _from_flags(flags_of(options) | {"chip": name}, options.set)
+
+
+def chip_alone(options: Options) -> bool:
+    """Whether `explain` is asked for a chip without a network: --chip, and no other flag but changes of it."""
+    flags = {name for name, text in flags_of(options).items() if text is not None}
+    return flags == {"chip"} and options.design is None and options.origin is None
+
+
+def chips_alone(options: Options, names: Sequence[str]) -> bool:
+    """Whether `compare` is asked for chips: no flag of a design, and a side that says nothing of a network."""
+    if any(text is not None for text in flags_of(options).values()):
+        return False
+    return not all(_is_design(name) for name in names)
+
+
+def _is_design(name: str) -> bool:
+    """Whether a name of the command line is a whole design, or a file that is wrong as one."""
+    path = Path(name)
+    if not path.is_file():
+        return bool(_stored(name)) or path.suffix in DESIGN_SUFFIXES or path.is_dir()
+    if path.suffix == ".json":
+        return "workload" in _json_tree(path)
+    return has_workload(name)
+
+
+def one_chip(name: str, changes: Sequence[str] = ()) -> tuple[Chip, Technology | None]:
+    """A chip by name, `module:attribute`, file or OUT:ROW, with changes; and its constants where they are recorded."""
+    path, recorded = Path(name), None
+    base: str | Chip = name
+    if (stored := _stored(name)) and not path.is_file():
+        design = _row_of(*stored)
+        base, recorded = design.chip, design.technology
+    elif path.suffix == ".json" and path.is_file():
+        base, recorded = _json_chip(path)
+    elif path.suffix in DESIGN_SUFFIXES or path.exists():
+        base = _design_of(name).chip if not path.is_file() else load_chip(name)
+    made = chip_of(base, changes)
+    same = isinstance(base, Chip) and (made.process, made.hbm) == (base.process, base.hbm)
+    return made, recorded if same else None
 
 
 def one_design(options: Options) -> Design:
@@ -78,6 +121,28 @@ def _stored(name: str) -> tuple[str, int] | None:
 def _json_design(path: Path) -> Design:
     """The design in a JSON file, as `dse evaluate --json` or designs.json write one."""
     try:
+        return design_from_plain(_json_tree(path))
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError([_json_fault(path, error, "design", "evaluate")]) from None
+
+
+def _json_chip(path: Path) -> tuple[Chip, Technology | None]:
+    """Chip and constants in a JSON file, as `dse explain --chip X --json` or a design has them."""
+    data = _json_tree(path)
+    try:
+        return Chip(**data["chip"]), Technology(**data["technology"]) if data.get("technology") else None
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError([_json_fault(path, error, "chip", "explain --chip X")]) from None
+
+
+def _json_fault(path: Path, error: Exception, what: str, command: str) -> Problem:
+    found = f"no {what} ({str(error).removeprefix('design: ')})"
+    return Problem(found, f"as dse {command} --json writes it", file=str(path))
+
+
+def _json_tree(path: Path) -> dict[str, Any]:
+    """The mapping of a JSON file, or of its `design`."""
+    try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError([Problem(str(error.strerror), "a design file", file=str(path))]) from None
@@ -86,11 +151,8 @@ def _json_design(path: Path) -> Design:
     if not isinstance(data, dict):
         hint = "for a design of a front use OUT:ROW"
         raise ConfigError([Problem("a list", "one design", file=str(path), hint=hint)])
-    try:
-        return design_from_plain(data.get("design", data))
-    except (TypeError, KeyError, ValueError) as error:
-        found = f"no design ({str(error).removeprefix('design: ')})"
-        raise ConfigError([Problem(found, "as dse evaluate --json writes it", file=str(path))]) from None
+    tree = data.get("design", data)
+    return tree if isinstance(tree, dict) else {}
 
 
 def _row_of(out: str, row: int) -> Design:
@@ -111,6 +173,8 @@ def _complete(spec: DesignSpec) -> Design:
     """The design of a specification; where it leaves the plan open, the fastest that fits."""
     if len(spec.workloads) != 1:
         raise ConfigError([Problem(f"{len(spec.workloads)} workloads", "one", field="workloads", file=spec.path)])
+    for note in notes_of(spec.workloads[0].network):
+        print(f"{spec.workloads[0].network.name}: {note}", file=sys.stderr)
     chosen = spec.plan or _fastest(spec) or Plan(data=int(spec.cluster.devices))
     return Design(spec.chip, spec.cluster, chosen, spec.workloads[0], spec.stack, spec.training)
 

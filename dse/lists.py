@@ -9,24 +9,27 @@ __all__ = ["SEARCHERS", "TABLES"]
 
 
 def _network_rows() -> tuple[Any, Any]:
+    from dse.units import format_quantity
     from workloads.published import table
 
     rows = table()
     shown = [
         {
             "network": row["name"],
-            "parameters": f"{row['parameters'] / 1e9:,.3f} B",
-            "published": f"{row['published_parameters'] / 1e9:,.3f} B" if row["published_parameters"] else "n/a",
-            "layers": str(row["layers"]),
-            "hidden": str(row["hidden"]),
-            "heads": str(row["heads"]),
-            "kv heads": str(row["kv_heads"]),
-            "sequence": str(row["sequence"]),
+            "parameters": _millions(row["parameters"]),
+            "published": _millions(row["published_parameters"]) if row["published_parameters"] else "n/a",
+            "forward FLOP a sample": format_quantity(float(row["forward_flops_per_sample"]), "FLOP"),
+            "a sample": row["sample"],
             "source": str(row["source"]).split(";")[0],
         }
         for row in rows
     ]
     return rows, shown
+
+
+def _millions(number: int) -> str:
+    """A number of parameters, in billions from one billion on."""
+    return f"{number / 1e9:,.3f} B" if number >= 1e9 else f"{number / 1e6:,.2f} M"
 
 
 def _chip_rows() -> tuple[Any, Any]:

@@ -48,6 +48,13 @@ DEVICES: dict[str, Device] = {
     "GB200": Device("gb200", "nvl72", node=64),
     "GB300": Device("gb300", "gb300-nvl72", node=64),
     "Gaudi2-96GB": Device("gaudi2", "gaudi2-node"),
+    "V100-16GB": Device("v100-sxm2-16gb", "dgx-v100"),
+    "V100-32GB": Device("v100-sxm2", "dgx-v100"),
+    "P100": Device("p100-sxm2", "p100-pcie-node"),
+    "P100-PCIe": Device("p100-pcie", "p100-pcie-node"),
+    "K80 (one GK210)": Device("k80-gk210", "p2-8xlarge"),
+    "K20": Device("k20", "p2-8xlarge"),
+    "Gaudi1": Device("gaudi", "hls-1"),
     "TPUv2": Device("tpu-v2", "tpu-v2-pod"),
     "TPUv3": Device("tpu-v3", "tpu-v3-pod"),
     "TPUv4": Device("tpu-v4", "tpu-v4-pod", slices="tpu-v4-multislice"),
@@ -56,6 +63,14 @@ DEVICES: dict[str, Device] = {
     "TPUv6e": Device("tpu-v6e", "tpu-v6e-pod"),
     "TPUv7x(Ironwood)": Device("tpu-v7x", "tpu-v7x-pod"),
 }
+
+#: Systems that join the devices otherwise than the reference cluster.
+SYSTEMS: dict[str, str] = {"DGX-2": "dgx-2", "DGX-2H": "dgx-2"}
+
+
+def is_known(device: str) -> bool:
+    """Whether a device of the tables is one of the product."""
+    return device in DEVICES
 
 
 @cache
@@ -81,6 +96,12 @@ def cluster_of(device: str, devices: int, bandwidth: float = 0.0, *, slices: int
     if not bandwidth or len(found.tiers) < 2:
         return found
     return replace(found, tiers=(found.tiers[0], replace(found.tiers[1], bandwidth=bandwidth), *found.tiers[2:]))
+
+
+@cache
+def cluster_in(device: str, system: str, devices: int) -> Cluster:
+    """The cluster of a system of the tables; the reference cluster of the device where it has none of its own."""
+    return cluster(SYSTEMS.get(system, DEVICES[device].cluster), devices)
 
 
 def _with_node(found: Cluster, size: int) -> Cluster:

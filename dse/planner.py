@@ -19,6 +19,7 @@ from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS, TIME_PARTS
 from dse.explain import PartDifference, part_differences
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans
+from dse.network_files import load_network, names_file, usual_sequence
 from dse.results import Evaluation
 from dse.rows import one_row
 from hw_models.chip import Chip
@@ -31,7 +32,6 @@ from hw_models.stacks import stack as stack_named
 from workloads.network import Network, Workload
 from workloads.plan import Plan
 from workloads.precision import Training
-from workloads.published import default_sequence
 from workloads.published import names as network_names
 from workloads.published import network as network_named
 
@@ -188,7 +188,7 @@ def plan(
         wired = cluster_named(wired, devices)
     if int(np.max(wired.devices)) != devices:
         raise ValueError(f"devices: found {devices} and a cluster of {wired.devices}, allowed: the same")
-    model = network_named(network) if isinstance(network, str) else network
+    model = _model(network) if isinstance(network, str) else network
     workload = Workload(model, _sequence(model, sequence), global_batch)
     software = stack_named(stack, chosen.name) if isinstance(stack, str) else stack
     scene = Design(chosen, wired, Plan(), workload, software, training)
@@ -220,11 +220,16 @@ def _check(*, devices: Any, top: Any, tokens: Any) -> None:
         raise ValueError("; ".join(problems))
 
 
+def _model(name: str) -> Network:
+    """A built-in network by name, or that of a file."""
+    return network_named(name) if name in network_names() or not names_file(name) else load_network(name)
+
+
 def _sequence(network: Network, sequence: int | None) -> int:
     if sequence is not None:
         return sequence
-    if network.name in network_names():
-        return default_sequence(network.name)
+    if usual := usual_sequence(network):
+        return usual
     raise ValueError(f"sequence: found none for the network {network.name!r}, allowed: a whole number >= 1")
 
 

@@ -1,6 +1,6 @@
 """Draws the front of a search from the named arrays of `dse.plot_data`.
 
-The only module that imports matplotlib, inside functions and without pyplot, so no window and no global state.
+Matplotlib is imported inside functions and without pyplot, so no window and no global state.
 What the numbers mean is in `dse.evaluation.result`; which designs are on the front is decided by the search.
 """
 
@@ -37,6 +37,7 @@ BESIDE = 0.5
 
 INK, GRID = "#222222", "#e6e6e6"
 FEASIBLE, INFEASIBLE, REFERENCE, FRONT = "#8fb8de", "#b5b5b5", "#d9480f", "#1f4e79"
+BARS = "#6f93b5"
 COLOURS = "viridis"
 
 #: Prefixes an axis may take, smallest first; all other quantities keep the unit that tables show.
@@ -90,6 +91,13 @@ def _subtitle(data: FrontData) -> str:
     text = f"{rows}, {data.evaluations:,} designs evaluated; {data.limits}"
     if data.omitted:
         text += f"; reference chips that cannot run this: {', '.join(chip.split(':')[0] for chip in data.omitted)}"
+    if data.intervals is not None and len(data.front):
+        steady = int(np.sum(data.intervals.on_front >= 0.5))
+        bars = f"; bars: {data.intervals.level:.0%} intervals" if len(data.objectives) <= 3 else ""
+        text += (
+            f"{bars}; under {data.intervals.draws} common draws of constants {steady:,} of {data.intervals.designs:,} "
+            "designs stay on the front in at least half of them"
+        )
     return pretty(text)
 
 
@@ -158,15 +166,44 @@ def _scatter(axes: Axes, data: FrontData) -> None:
     if not len(everything):
         _empty(axes, data)
         return
-    _set_range(axes, "x", _leading(data)[:, 0] / sizes[0], everything[:, 0] / sizes[0])
-    _set_range(axes, "y", _leading(data)[:, 1] / sizes[1], everything[:, 1] / sizes[1])
+    leading = np.concatenate([_leading(data), *_interval_ends(data)])
+    everything = np.concatenate([everything, *_interval_ends(data)])
+    _set_range(axes, "x", leading[:, 0] / sizes[0], everything[:, 0] / sizes[0])
+    _set_range(axes, "y", leading[:, 1] / sizes[1], everything[:, 1] / sizes[1])
     _cloud(axes, data.infeasible / sizes, "nearest miss of a chip on which nothing fits", INFEASIBLE, "x", 16)
     _cloud(axes, data.feasible / sizes, "feasible, beaten by a design of the front", FEASIBLE, "o", 14)
     if len(data.front):
+        _draw_intervals(axes, data, sizes)
         _draw_front(axes, data, data.front / sizes, shown)
     else:
         _message(axes, _lack(data))
     _draw_references(axes, data, sizes)
+
+
+def _interval_ends(data: FrontData) -> list[Floats]:
+    """Ends of the intervals of the front's designs, where they are known: low and high (F', J) each."""
+    if data.intervals is None:
+        return []
+    low, high = data.intervals.low, data.intervals.high
+    known = np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1)
+    return [low[known], high[known]] if known.any() else []
+
+
+def _draw_intervals(axes: Axes, data: FrontData, sizes: Floats) -> None:
+    """A cross through each design of the front from the low to the high of its objectives on the axes."""
+    ends = _interval_ends(data)
+    if not ends or data.intervals is None:
+        return
+    known = np.isfinite(data.intervals.low).all(axis=1)
+    points = data.front[known] / sizes
+    low, high = (end / sizes for end in ends)
+    # a skewed range may put the value itself outside the quantiles: that arm has no length
+    errors = [np.maximum(np.stack([points[:, j] - low[:, j], high[:, j] - points[:, j]]), 0.0) for j in (0, 1)]
+    axes.errorbar(
+        points[:, 0], points[:, 1], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=BARS, elinewidth=0.9,
+        alpha=min(1.0, max(0.12, 12.0 / len(points))), zorder=2.2,
+        label=f"{data.intervals.level:.0%} interval of a design of the front",
+    )  # fmt: skip
 
 
 def _leading(data: FrontData) -> Floats:
@@ -371,7 +408,11 @@ def _dots(axes: Axes, data: FrontData) -> None:
         return
     drawn = thinned(np.arange(len(values)), MOST_POINTS)
     best = values[drawn] == values[0]
+    bars = [end[:, 0] for end in _interval_ends(data)]
+    leading = np.concatenate([leading, *bars])
     _set_range(axes, "y", leading / size, leading / size)
+    if bars:
+        _draw_bars_of_best(axes, data, size)
     axes.set_xlim(0.5 - 0.02 * len(values), len(values) * 1.02 + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not best.all():
@@ -392,6 +433,18 @@ def _dots(axes: Axes, data: FrontData) -> None:
             xycoords=axes.get_yaxis_transform(), textcoords="offset points", ha="right", fontsize=9,
             color=REFERENCE, path_effects=_halo(),
         )  # fmt: skip
+
+
+def _draw_bars_of_best(axes: Axes, data: FrontData, size: float) -> None:
+    """The interval of each best design on its rank."""
+    assert data.intervals is not None
+    values = data.front[:, 0] / size
+    low, high = (end[:, 0] / size for end in (data.intervals.low, data.intervals.high))
+    errors = np.maximum(np.stack([values - low, high - values]), 0.0)
+    axes.errorbar(
+        np.arange(len(values)) + 1, values, yerr=np.nan_to_num(errors), fmt="none", ecolor=BARS, elinewidth=1.1,
+        zorder=2.2, label=f"{data.intervals.level:.0%} interval of a design of the front",
+    )  # fmt: skip
 
 
 def _parallel(axes: Axes, data: FrontData) -> None:

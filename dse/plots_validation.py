@@ -1,6 +1,6 @@
 """Draws a validation from the named arrays of `dse.validation_report`: predicted against measured, and residuals.
 
-It draws on axes that `dse.plots` makes, the only module that imports matplotlib (hence `Any` for axes).
+It draws on axes that `dse.plots` makes and imports no matplotlib itself (hence `Any` for axes).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dse.evaluation.result import METRICS
 from dse.text_tables import columns_text, markdown_table, split_text, wrapped
 from dse.uncertainty import front_uncertainty
 from dse.units import format_quantity
+from dse.validation_networks import scaling_error
 from dse.words import (
     PLAN_KEY,
     WORDS,
@@ -35,9 +36,10 @@ from dse.words import (
 if TYPE_CHECKING:
     from dse.api import SearchReport
     from dse.explain import PartDifference
+    from dse.front_intervals import FrontIntervals
     from dse.planner import Candidate, PlanReport, Run
 
-__all__ = ["nothing_fits_text", "plan_text", "search_text", "summary_markdown", "validation_text"]
+__all__ = ["intervals_text", "nothing_fits_text", "plan_text", "search_text", "summary_markdown", "validation_text"]
 
 #: Rows of the longest tables.
 DESIGNS, REASONS = 5, 15
@@ -226,6 +228,33 @@ def search_text(report: SearchReport, paths: Mapping[str, Path]) -> str:
     )
 
 
+def intervals_text(report: SearchReport, found: FrontIntervals, most: int = DESIGNS) -> str:
+    """Designs of the front with the interval of each objective, and how often each stays on it."""
+    objectives = report.problem.objectives
+    shown = min(most, found.designs)
+    level = percent(found.level, 0)
+    headings = ["row"]
+    for o in objectives:
+        headings += [o.name.replace("_", " "), level]
+    rows = []
+    for i in range(shown):
+        cells = [str(i)]
+        for j, o in enumerate(objectives):
+            value = float(report.result.values[i, j])
+            ends = (found.low[i, j] / value - 1.0, found.high[i, j] / value - 1.0)
+            cells += [_objective(o.name, o.unit, value), " ".join(f"{end * 100:+.0f}%" for end in ends)]
+        rows.append([*cells, percent(float(found.on_front[i]), 0), percent(float(found.within_limits[i]), 0)])
+    last = len(report) - shown
+    more = f"{last:,} more design{'s' if last > 1 else ''}" if last else None
+    note = (
+        f"Each design under the same {found.draws} draws of constants and model error, on {found.source}. On front: "
+        "draws in which no other design of the front is better in everything; in limits: draws in which memory "
+        "fits and the limits of the search hold."
+    )
+    title = f"How sure ({level} intervals, from the value down and up)"
+    return section(title, split_text([*headings, "on front", "in limits"], rows), more, wrapped(note))
+
+
 def _failed_designs(report: SearchReport) -> str | None:
     result = report.result
     if not any(result.failures.values()):
@@ -355,8 +384,8 @@ def miss_words(report: SearchReport, design: Design, violations: Mapping[str, fl
     return words
 
 
-def summary_markdown(report: SearchReport) -> str:
-    """The same for a file beside the results."""
+def summary_markdown(report: SearchReport, intervals: FrontIntervals | None = None) -> str:
+    """The same for a file beside the results, with how sure the front is where that was asked for."""
     result = report.result
     parts = [f"# {report.spec.name}", "", _search_head(report), ""]
     if len(report):
@@ -364,7 +393,7 @@ def summary_markdown(report: SearchReport) -> str:
         parts += [f"{len(report):,} designs on the front; the best by {report.problem.objectives[0].name}:", ""]
         parts += [markdown_table(headings, rows), "", _meanings(report), ""]
         parts += [f"- best {name}: row {row}, {value}" for name, row, value in _extremes(report)]
-        parts += [f"- {_sureness(report)}"]
+        parts += [f"- {_sureness(report)}", *([f"- {_steadiness(intervals)}"] if intervals else [])]
     else:
         parts += ["**No feasible configuration.**", *_nearest_lines(report)]
     parts += ["", _search_end(report), *(f"- {note}" for note in result.notes)]
@@ -373,6 +402,15 @@ def summary_markdown(report: SearchReport) -> str:
         parts += ["", "Designs that failed, by what they violate:", ""]
         parts += [markdown_table(["violated", "designs", "of all"], rows)]
     return join([*parts, "", PLAN_KEY, ""])
+
+
+def _steadiness(found: FrontIntervals) -> str:
+    """One sentence: how many designs stay on the front, and within limits, in most draws."""
+    counts = [int((shares[: found.designs] >= 0.5).sum()) for shares in (found.on_front, found.within_limits)]
+    return (
+        f"under {found.draws} common draws of constants, {counts[0]:,} of {found.designs:,} designs stay on the front "
+        f"in at least half of them and {counts[1]:,} keep all limits; {found.level:.0%} intervals are in pareto.csv"
+    )
 
 
 def _sureness(report: SearchReport) -> str:
@@ -409,6 +447,7 @@ def validation_text(found: Any) -> str:
         columns_text(headings, rows) if rows else "No set has a row that can be compared.",
         _unscored_words(tables),
         _fit_words(getattr(found, "fit", None)),
+        _scaling_words(getattr(found, "scaling", ())),
         _skipped_words(found.skipped),
         _compared_rows(getattr(found, "rows", ()) or ()),
     ]
@@ -435,6 +474,21 @@ _ERRORS = ("mape_percent", "median_percent", "p95_percent", "max_percent", "bias
 
 def _error(value: float | None) -> str:
     return "n/a" if value is None or math.isnan(value) else f"{value:.1f}%"
+
+
+def _scaling_words(found: Sequence[Any]) -> str | None:
+    """Throughput a device over that of one device of the same set: error in points, by number of devices."""
+    if not found:
+        return None
+    rows = []
+    for devices in sorted({item.devices for item in found}):
+        own = [item for item in found if item.devices == devices]
+        median, mean, bias = scaling_error(own) or (0.0, 0.0, 0.0)
+        rows.append([f"{devices:,}", f"{len(own):,}", f"{median:.1f}", f"{mean:.1f}", f"{bias:+.1f}"])
+    median, mean, bias = scaling_error(found) or (0.0, 0.0, 0.0)
+    rows.append(["all", f"{len(found):,}", f"{median:.1f}", f"{mean:.1f}", f"{bias:+.1f}"])
+    head = "Throughput of a device over that of one alone, predicted less measured [percentage points]:"
+    return "\n".join(["", head, columns_text(["devices", "rows", "median", "mean", "bias"], rows)])
 
 
 def _fit_words(fit: Any) -> str | None:

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from dse.elasticity import Elasticity
     from dse.explain import Account, Comparison, Constraint, Operator, Part, PartDifference
     from dse.results import Evaluation
+    from dse.tornado import Swing, Tornado
     from dse.uncertainty import Interval, UncertainPair
 
-__all__ = ["account_text", "comparison_text"]
+__all__ = ["account_text", "comparison_text", "constant_text", "tornado_text"]
 
 #: Rows of the longest tables.
 OPERATORS, ELASTICITIES = 10, 12
@@ -249,6 +250,66 @@ def _elasticity_row(item: Elasticity, before: float) -> list[str]:
         format_quantity(item.step_time, "s", digits=5), f"{(item.step_time / before - 1) * 100:+.3f}%",
         f"{item.elasticity:+.3f}",
     ]  # fmt: skip
+
+
+# Constants that decide ---------------------------------------------------------------------------------------------
+
+
+def tornado_text(found: Tornado, most: int = 10) -> str:
+    """The constants that move each metric most, with a bar from its value at low to its value at high."""
+    title = "Constants that decide: each at its low and at its high, all others and the plan as they are"
+    if not found.swings:
+        return section(title, "  none: no constant of this design has a range")
+    parts = [section(title, *(_swing_table(found, metric, most) for metric in found.values))]
+    note = (
+        "Ranges as stated; of a fitted constant its 90% interval. Constants changed by hand and whole numbers are "
+        f"certain. No effect on any: {', '.join(name.partition('.')[2] for name in found.unmoved) or 'none'}."
+    )
+    return join([*parts, wrapped(note, indent=2)])
+
+
+def _swing_table(found: Tornado, metric: str, most: int) -> str:
+    ranked = found.ranked(metric)
+    base = found.values[metric]
+    heading = f"\n  {metric.replace('_', ' ')} {metric_text(metric, base)}"
+    if not ranked:
+        return f"{heading}: no constant moves it"
+    reach = max(abs(end - base) for item in ranked for end in item.effects[metric])
+    rows = [_swing_row(item, metric, base, reach=reach) for item in ranked[:most]]
+    rest = len(ranked) - most
+    more = f"\n  {rest} more move it less" if rest > 0 else ""
+    headings = ["constant", "low", "now", "high", "at low", "at high", ""]
+    return f"{heading}\n{columns_text(headings, rows, indent=2)}{more}"
+
+
+def constant_text(value: float, unit: str) -> str:
+    """A constant in the unit that engineers state it in."""
+    if unit == "m2 s/B":
+        return f"{value * 1e18:.3g} mm2 s/TB"
+    if unit == "m2" and value >= 1e-8:
+        return f"{value * 1e6:.3g} mm2"
+    if unit in ("USD/B", "kg/B"):
+        return f"{value * 1e9:.3g} {unit.replace('B', 'GB')}"
+    if unit == "1/m2":
+        return f"{value * 1e-4:.3g} 1/cm2"
+    return format_quantity(value, unit, digits=3)
+
+
+#: Characters of half a bar.
+_HALF = 8
+
+
+def _swing_row(item: Swing, metric: str, base: float, *, reach: float) -> list[str]:
+    ends = item.effects[metric]
+    cells = [constant_text(value, item.unit) for value in (item.low, item.value, item.high)]
+    changes = [f"{(end / base - 1) * 100:+.1f}%" if base else "n/a" for end in ends]
+    bar = _bar(min(*ends, base) - base, max(*ends, base) - base, reach)
+    return [item.constant.partition(".")[2], *cells, *changes, bar]
+
+
+def _bar(down: float, up: float, reach: float) -> str:
+    left, right = (round(_HALF * abs(side) / reach) for side in (down, up))
+    return f"{' ' * (_HALF - left)}{'#' * left}|{'#' * right}"
 
 
 def comparison_text(comparison: Comparison) -> str:

@@ -10,6 +10,8 @@ from dse.evaluation.result import METRICS, Result
 if TYPE_CHECKING:
     import pandas
 
+    from dse.tornado import Tornado
+
 
 class Evaluation(Result):
     """The result of `dse.evaluate`, with the design it belongs to."""
@@ -28,6 +30,12 @@ class Evaluation(Result):
         from dse.report_design import account_text
 
         return account_text(account(self.design_of(row)))
+
+    def tornado(self, row: int = 0) -> Tornado:
+        """Which constants decide one design: step time, energy, area and TDP at the ends of each one's range."""
+        from dse.tornado import tornado
+
+        return tornado(self.design_of(row))
 
     def design_of(self, row: int = 0) -> Design:
         """The design of one row, as scalars."""

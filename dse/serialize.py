@@ -13,9 +13,14 @@ from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import Stack
 from hw_models.technology import Technology
+from workloads.graph import GraphNetwork
+from workloads.importers.network_file import read as read_network
+from workloads.importers.network_text import plain as plain_network
 from workloads.network import Workload
+from workloads.networks import GRAPHS
 from workloads.plan import Plan
 from workloads.precision import Training
+from workloads.published import network as network_named
 from workloads.transformer import DecoderTransformer
 
 
@@ -37,6 +42,10 @@ def design_to_plain(design: Design) -> dict[str, Any]:
     network = design.workload.network
     if isinstance(network, DecoderTransformer):
         described: Any = {"decoder_transformer": plain(network)}
+    elif isinstance(network, GraphNetwork):
+        sequence = design.workload.sequence
+        known = GRAPHS.get(network.name) == network
+        described = {"published": network.name} if known else {"graph": plain_network(network, sequence)}
     else:
         described = {"import": f"{type(network).__module__}:{type(network).__qualname__}", "fields": plain(network)}
     return {
@@ -82,6 +91,10 @@ def design_from_plain(data: Mapping[str, Any]) -> Design:
 def _network(data: Mapping[str, Any]) -> Any:
     if "decoder_transformer" in data:
         return DecoderTransformer(**data["decoder_transformer"])
+    if "published" in data:
+        return network_named(str(data["published"]))
+    if "graph" in data:
+        return read_network(data["graph"]).network
     from dse.registry import resolve
 
     return resolve("network", str(data["import"]), {})(**(data.get("fields") or {}))

@@ -20,6 +20,7 @@ __all__ = [
     "ALL_DEVICES",
     "CHIP_LINKS",
     "Catalog",
+    "Choices",
     "ClusterSpace",
     "Constraint",
     "DesignSpec",
@@ -44,6 +45,7 @@ class Catalog:
     samplers                           searchers by name
     metric_units                       name -> base unit of everything that can be constrained or optimised
     constants                          fitted constants of stacks and devices; None: those that ship
+    folder                             where names of files in a file begin; "": the current folder
     """
 
     networks: Mapping[str, Any] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Catalog:
     samplers: tuple[str, ...] = ("nsga2", "tpe", "qmc", "random")
     metric_units: Mapping[str, str] = field(default_factory=dict)
     constants: Any = None
+    folder: str = ""
 
 
 @dataclass(frozen=True)

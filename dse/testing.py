@@ -18,6 +18,7 @@ import numpy as np
 from dse.exploration.searchers import Searcher
 from dse.exploration.variables import Space, Variable
 from hw_models.chip import Chip
+from workloads.graph import GraphNetwork
 from workloads.network import Network
 from workloads.training import phase_dimensions
 
@@ -104,7 +105,7 @@ def check_network(network: Any) -> None:
     sizes = network.divisors()
     bad = {name: size for name, size in sizes.items() if isinstance(size, bool) or int(size) != size or size < 1}
     _claim("divisors are whole numbers >= 1", not bad, bad)
-    for sequence in SEQUENCES:
+    for sequence in _sequences(network):
         blocks = network.blocks(sequence)
         places = [block.place for block in blocks]
         needed = sorted(place for place in places if place != "lead")
@@ -113,6 +114,13 @@ def check_network(network: Any) -> None:
         _claim("the same sequence gives the same blocks", network.blocks(sequence) == blocks, sequence)
         for block in blocks:
             _check_block(block, _common_degree(sizes))
+
+
+def _sequences(network: Any) -> tuple[int, ...]:
+    """Lengths to ask a network for: a graph may be limited to its own."""
+    if isinstance(network, GraphNetwork):
+        return tuple(dict.fromkeys((max(network.sequence // 2, 1), network.sequence)))
+    return SEQUENCES
 
 
 def check_searcher(make: Callable[[Space], Searcher], *, space: Space | None = None) -> None:
@@ -166,8 +174,8 @@ def _check_block(block: Any, degree: int) -> None:
     _claim(f"{name}: parts of the parameters are no more than all", 0 <= sum(parts) <= block.parameters, parts)
     met, held = block.experts_per_token, block.expert_count
     _claim(f"{name}: a token meets 1 to all of the experts", 1 <= met <= held, (met, held))
-    if block.attention is not None:
-        core = block.attention.flops
+    if block.attentions:
+        core = sum(one.flops for one in block.attentions)
         _claim(f"{name}: the attention core is what its products compute", core == block.core_flops, core)
     for matmul in block.matmuls:
         if matmul.experts:
@@ -195,14 +203,14 @@ def _check_experts(label: str, matmul: Any) -> None:
         m, n, k, groups = (
             float(np.asarray(size).reshape(-1)[0]) for size in matmul.shard(tensor, 2 * even, 1.0, expert, split)
         )
-        found, whole = tensor * 2.0 * m * n * k * groups, 2 * even * matmul.flops
+        found, whole = tensor * 2.0 * m * n * k * groups * matmul.repeats, 2 * even * matmul.flops
         shown = {"expert": expert, "tensor": tensor, "expert_tensor": split, "found": found, "whole": whole}
         _claim(f"{label}: FLOP are conserved over devices", found == whole, shown)
 
 
 def _shard_flops(matmul: Any, degree: float) -> float:
     m, n, k, groups = (float(np.asarray(size).reshape(-1)[0]) for size in matmul.shard(degree, 1.0))
-    return 2.0 * m * n * k * groups
+    return 2.0 * m * n * k * groups * matmul.repeats
 
 
 def _rows_equal_batch(

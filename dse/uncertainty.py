@@ -15,12 +15,16 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.evaluation.design import Design, unchecked
+from dse.evaluation.design import Design, rows, unchecked
 from dse.evaluation.evaluate import evaluate
+from dse.evaluation.ownership import OF_A_TOKEN, OF_THE_CHIP, chip_metrics, token_metrics
 from dse.evaluation.result import METRICS, Result
 from dse.exploration.plans import plan_of
 from dse.objectives import objective
 from hw_models import stacks, technology
+from hw_models.chip import Chip
+from hw_models.physical import cost
+from hw_models.physical.cost import Market, market, market_of
 from hw_models.stack import Stack
 from hw_models.tables import Row
 from hw_models.technology import Technology
@@ -30,9 +34,10 @@ if TYPE_CHECKING:
     from dse.api import SearchReport
 
 __all__ = [
-    "COMPARED", "COUNT", "LEVEL", "PAIR", "RESIDUAL", "ZERO_SHOT", "FrontUncertainty", "Interval", "UncertainPair",
-    "constants_drawn", "draws", "front_uncertainty", "interval", "probability_better", "residual_of", "residual_row",
-    "uncertain_pairs",
+    "COMPARED", "COUNT", "LEVEL", "PAIR", "PRICED", "RESIDUAL", "ZERO_SHOT", "FrontUncertainty", "Interval",
+    "UncertainPair", "constants_drawn", "draws", "front_results", "front_uncertainty", "interval", "market_drawn",
+    "priced", "probability_better", "range_of", "residual_of", "residual_row", "time_power", "uncertain_constants",
+    "uncertain_pairs", "uniform",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -47,10 +52,14 @@ FEWEST = 3
 #: Share of a residual's variance that all designs of a pair have in common.
 SHARED = 0.5
 COUNT, LEVEL = 256, 0.9
+#: Metrics that prices and process facts move.
+PRICED = (*OF_THE_CHIP, *OF_A_TOKEN)
 #: What two designs are compared by.
 COMPARED = ("step_time", "throughput", "energy_per_step")
-#: Draws a design, and designs, of the columns of a front.
-FRONT_COUNT, FRONT_MOST = 64, 200
+#: Draws a design, and designs, of the columns of a front; designs whose draws are evaluated together.
+FRONT_COUNT, FRONT_MOST, AT_ONCE = 64, 200, 100
+#: Standard deviations from the middle of a normal distribution to the ends of its 90% interval.
+DEVIATIONS = 1.645
 #: A range wider than this ratio is a matter of orders of magnitude: it is drawn in the logarithm.
 DECADE = 10.0
 
@@ -104,6 +113,28 @@ def constants_drawn(design: Design, *, count: int = COUNT, seed: int = 0) -> tup
     return unchecked(design.stack, _drawn(design.stack, _stack_rows(design.stack, chip.name), count, seed)), drawn
 
 
+def market_drawn(design: Design, *, count: int = COUNT, seed: int = 0) -> Market | None:
+    """Prices and process facts of a design's chip with columns (count, 1); None where its process has none."""
+    known = market_of(design.chip)
+    return known and unchecked(known, _drawn(known, [_price_rows(design.chip)], count, seed))
+
+
+def _price_rows(chip: Chip) -> dict[str, Row]:
+    return {row["constant"]: row for row in cost.constants(chip.process, chip.hbm)}
+
+
+def priced(design: Design, result: Result, prices: Market | None) -> Result:
+    """A result whose costs, carbon and yield are those of other prices, which may be columns."""
+    if prices is None:
+        return result
+    r, of = rows(design), result.metrics
+    late = chip_metrics(r.facts, market=prices)
+    late |= token_metrics(r, step_time=of["step_time"], energy=of["energy_per_step"], market=prices)
+    found = {name: np.asarray(late[name](), dtype=float) for name in PRICED if name in of}
+    shape = np.broadcast_shapes(result.shape, *(values.shape for values in found.values()))
+    return Result(of | found, result.violations, shape, result.design)
+
+
 def _technology_rows(process: str, hbm: str) -> tuple[Row, ...]:
     try:
         return technology.constants(process, hbm)
@@ -123,6 +154,16 @@ def _stack_rows(stack: Stack, device: str) -> list[dict[str, Row]]:
 def _drawn(model: Any, tables: Sequence[Mapping[str, Row]], count: int, seed: int) -> dict[str, Any]:
     """Columns (count, 1) of the fields of a model whose value is that of a row with a range."""
     found: dict[str, Any] = {}
+    for name, row in _rows_of(model, tables).items():
+        column = _column(row, name, count, seed)
+        if column is not None:
+            found[name] = column[:, None]
+    return found
+
+
+def _rows_of(model: Any, tables: Sequence[Mapping[str, Row]]) -> dict[str, Row]:
+    """Fields of a model that hold the value of a row of a table, with that row; whole numbers are certain."""
+    found: dict[str, Row] = {}
     for item in fields(model):
         value, meta = getattr(model, item.name), item.metadata
         if "unit" not in meta or meta.get("whole") or value is None or np.size(value) != 1:
@@ -130,10 +171,31 @@ def _drawn(model: Any, tables: Sequence[Mapping[str, Row]], count: int, seed: in
         number = float(np.asarray(value).reshape(-1)[0])
         rows = [table[item.name] for table in tables if item.name in table]
         row = next((row for row in rows if float(row["value"]) == number), None)
-        column = None if row is None else _column(row, item.name, count, seed)
-        if column is not None:
-            found[item.name] = column[:, None]
+        if row is not None:
+            found[item.name] = row
     return found
+
+
+def uncertain_constants(design: Design) -> dict[str, dict[str, Row]]:
+    """Rows of every constant of a design that a table has: stack, technology, market -> field -> row."""
+    known, chip = design.constants, design.chip
+    listed = {row["constant"]: row for row in _technology_rows(chip.process, chip.hbm)}
+    prices = market_of(chip)
+    return {
+        "stack": _rows_of(design.stack, _stack_rows(design.stack, chip.name)),
+        "technology": _rows_of(known, [listed]),
+        "market": _rows_of(prices, [_price_rows(chip)]) if prices else {},
+    }
+
+
+def range_of(row: Row) -> tuple[float, float]:
+    """Ends of a constant's range: as stated; of a fitted one its 90% interval, within what is possible."""
+    value, low, high = float(row["value"]), float(row["low"] or row["value"]), float(row["high"] or row["value"])
+    error = float(row.get("standard_error") or 0.0)
+    low, high = min(low, value), max(high, value)
+    if not error:
+        return low, high
+    return max(low, value - DEVIATIONS * error), min(high, value + DEVIATIONS * error)
 
 
 def _column(row: Row, name: str, count: int, seed: int) -> Floats | None:
@@ -219,7 +281,7 @@ def residual_row(stack_name: str, device: str, ratios: Sequence[float]) -> dict[
     }  # fmt: skip
 
 
-def _time_power(result: Result, metric: str) -> Floats:
+def time_power(result: Result, metric: str) -> Floats:
     """d ln(metric) / d ln(step time) of each row: how a residual of the step time reaches a metric."""
     ones = np.ones(len(result))
     if metric == "step_time":
@@ -229,6 +291,11 @@ def _time_power(result: Result, metric: str) -> Floats:
     static = result.column("energy_static") / result.column("energy_per_step")
     if metric in ("energy_per_step", "energy_per_token", "energy_static"):
         return ones if metric == "energy_static" else static
+    if metric in OF_A_TOKEN:
+        # all but the energy that does not depend on time is paid by the hour; prices of energy are those of any node
+        prices = market()
+        rate = prices.pue * (prices.electricity_price if metric == "cost_per_token" else prices.grid_carbon)
+        return np.asarray(ones - (1.0 - static) * result.column("energy_per_token") * rate / result.column(metric))
     return static - 1.0 if metric == "average_power" else 0.0 * ones
 
 
@@ -238,7 +305,8 @@ def _time_power(result: Result, metric: str) -> Floats:
 def _evaluated(design: Design, count: int, seed: int) -> Result:
     """A design of scalars under K draws: one evaluation of K hardware rows, flat columns (K,)."""
     stack, constants = constants_drawn(design, count=count, seed=seed)
-    found = evaluate(replace(design, stack=stack, technology=constants))
+    drawn = replace(design, stack=stack, technology=constants)
+    found = priced(drawn, evaluate(drawn), market_drawn(design, count=count, seed=seed))
     if len(found) not in (1, count):
         raise ValueError(f"design: found {len(found) // count} designs, allowed: one")
     return found
@@ -281,7 +349,7 @@ def _quantiles(
     from scipy.special import ndtri
 
     values = np.broadcast_to(result.column(metric), (count,))
-    factor = np.exp(spread * ndtri(uniform(f"residual {pair}", count, seed)) * _time_power(result, metric))
+    factor = np.exp(spread * ndtri(uniform(f"residual {pair}", count, seed)) * time_power(result, metric))
     low, median, high = np.quantile(values * factor, [0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
     return float(low), float(median), float(high)
 
@@ -320,7 +388,7 @@ def _better(one: Result, other: Result, metric: str, *, spreads: Sequence[float]
     from scipy.special import ndtr
 
     gap = objective(metric).sign * np.log(other.column(metric) / one.column(metric))
-    ours, theirs = spreads[0] * _time_power(one, metric), spreads[1] * _time_power(other, metric)
+    ours, theirs = spreads[0] * time_power(one, metric), spreads[1] * time_power(other, metric)
     shared = SHARED if same else 0.0
     deviation = np.sqrt((1.0 - shared) * (ours * ours + theirs * theirs) + shared * (ours - theirs) ** 2)
     sure = np.where(gap > 0.0, 1.0, np.where(gap < 0.0, 0.0, 0.5))
@@ -347,7 +415,7 @@ def front_uncertainty(
     """Intervals of a front's step times, and how sure its order is, by the same draws for every design."""
     low, high, better = (np.full(len(report), math.nan) for _ in range(3))
     name, sources, first = report.problem.objectives[0].name, [], None
-    for row, found in enumerate(_front_results(report, min(len(report), most), count, seed)):
+    for row, found in enumerate(front_results(report, min(len(report), most), count, seed)):
         pair = report.spec.stack.name, found.design.chip.name
         spread, source = residual_of(*pair)
         sources.append(source)
@@ -360,24 +428,37 @@ def front_uncertainty(
     return FrontUncertainty(low, high, better, "; ".join(dict.fromkeys(sources)))
 
 
-def _front_results(report: SearchReport, n: int, count: int, seed: int) -> list[Result]:
-    """Results (K,) of the first n designs of a front: all draws of all designs of a group are one paired batch."""
+def front_results(
+    report: SearchReport, n: int, count: int, seed: int, metrics: Sequence[str] = tuple(METRICS)
+) -> list[Result]:
+    """Results (K,) of the first n designs of a front: all draws of the designs of a group are one paired batch."""
+    found: list[Any] = [None] * n
+    for start in range(0, n, AT_ONCE):
+        _draw_block(report, slice(start, min(start + AT_ONCE, n)), found, count=count, seed=seed, metrics=metrics)
+    return found
+
+
+def _draw_block(
+    report: SearchReport, block: slice, found: list[Any], *, count: int, seed: int, metrics: Sequence[str]
+) -> None:
+    """The results of a block of a front's designs, into their places."""
     from dse.columns import hardware_of
 
-    problem, plans = report.problem, report.result.plans[:n].astype(float)
-    found: list[Any] = [None] * n
-    for hardware in hardware_of(problem, report.result.rows[:n]):
+    problem, plans = report.problem, report.result.plans[block].astype(float)
+    for hardware in hardware_of(problem, report.result.rows[block]):
         members = hardware.rows
         which = np.repeat(np.arange(len(members)), count)
         plan = plan_of({name: plans[members[which], i] for i, name in enumerate(Plan.names())})
         design = hardware.design(which, plan, problem.scene, paired=True)
-        drawn = [_tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed)]
-        result = evaluate(replace(design, stack=drawn[0], technology=drawn[1]))
+        stack, constants = (_tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed))
+        prices = market_drawn(design, count=count, seed=seed)
+        under = replace(design, stack=stack, technology=constants)
+        result = priced(under, evaluate(under), prices and _tiled(prices, len(members)))
         for i, row in enumerate(members.tolist()):
             rows = slice(i * count, (i + 1) * count)
-            metrics = {name: result.column(name)[rows] for name in METRICS}
-            found[row] = Result(metrics, {}, (count,), design)
-    return found
+            kept = {name: result.column(name)[rows] for name in metrics}
+            broken = {name: result.violation(name)[rows] for name in result.violations}
+            found[block.start + row] = Result(kept, broken, (count,), design)
 
 
 def _tiled(model: Any, times: int) -> Any:

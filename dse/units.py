@@ -71,6 +71,8 @@ def _atoms() -> dict[str, Atom]:
         "Wh": Atom(Fraction(3600), energy, LARGE),
         "W": Atom(Fraction(1), power, LARGE + SMALL),
         "m": Atom(Fraction(1), (("m", 1),), ("k", "c") + SMALL),
+        "g": Atom(Fraction(1, 1000), (("kg", 1),), ("k", *SMALL)),
+        "t": Atom(Fraction(1000), (("kg", 1),), ("k", "M")),
         "USD": Atom(Fraction(1), (("USD", 1),), ("k", "M", "G")),
         "token": Atom(Fraction(1), (("token", 1),), LARGE),
         "sample": Atom(Fraction(1), (("sample", 1),), LARGE),
@@ -119,12 +121,19 @@ EXAMPLES: Mapping[str, str] = MappingProxyType(
         "W/m2": "0.05 W/mm2",
         "USD": "1.2 MUSD",
         "USD/h": "2.5 USD/h",
+        "USD/token": "0.5 USD/Mtoken",
+        "kg": "30 kg",
+        "kg/token": "0.5 kg/Mtoken",
         "USD/J": "0.08 USD/kWh",
         "FLOP/s/W": "1.4 TFLOP/s/W",
         "FLOP/s/m2": "0.38 TFLOP/s/mm2",
         "": "0.5",
     }
 )
+
+
+#: Amounts too small to read for one token.
+PER_MILLION: Mapping[str, str] = MappingProxyType({"USD/token": "USD/Mtoken", "kg/token": "kg/Mtoken"})
 
 
 class UnitError(ValueError):
@@ -195,6 +204,8 @@ def format_quantity(value: float | None, unit: str, *, digits: int = 4) -> str:
     if value is None or math.isnan(value):
         return "n/a"
     number = float(value)
+    if unit in PER_MILLION:
+        return format_quantity(number * 1e6, PER_MILLION[unit], digits=digits)
     if math.isinf(number) or number == 0 or not unit:
         return f"{_digits(number, digits)} {unit}".strip()
     if unit == "B" and (binary := _binary(number)):

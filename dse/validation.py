@@ -21,15 +21,19 @@ import numpy as np
 
 from dse.errors import ConfigError, Problem
 from dse.evaluation.design import Design
-from dse.evaluation.evaluate import evaluate
+from dse.evaluation.design import rows as rows_of
+from dse.evaluation.evaluate import evaluate_rows
+from dse.evaluation.layout import lay_out
 from dse.measured_arrays import loop_nest_cases, systolic_cases
 from dse.measured_chips import chip_cases
 from dse.measured_collectives import collective_cases
 from dse.measured_devices import DEVICES
 from dse.measured_kernels import kernel_cases
+from dse.measured_networks import network_cases
 from dse.measured_parts import memory_cases
 from dse.measured_runs import GENERIC, MIXTURES, STACKS, Case, Row, run_case
 from dse.measured_tables import kind_of, read_table
+from dse.validation_networks import ALL_NETWORKS, NETWORKS, Scaling, is_network, scaling
 from hw_models.stacks import Constants, shipped, stack
 from workloads.network import Network
 from workloads.plan import Plan
@@ -50,6 +54,10 @@ STRETCH = " (stretch)"
 #: Sets over all training runs of a folder: dense networks on a (stack, device) pair whose constants were fitted, or
 #: on another pair; and the rows without targets.
 CALIBRATED, ZERO_SHOT, ALL_STRETCH = "summary/calibrated", "summary/zero_shot", "summary/stretch"
+#: Tables that the product ships.
+SHIPPED = ("measured_runs.csv", "measured_networks.csv")
+#: What is asked of an evaluation.
+STEP_TIME = frozenset({"step_time"})
 #: Violations that do not make a time impossible: a run was measured, so it fitted.
 CAPACITIES = ("memory",)
 #: Fields of a plan that a residual may depend on.
@@ -139,6 +147,7 @@ class Validation:
 
     rows       every scored row where they were asked for, else None
     complete   by set: rows of the splits that are scored, with every input and a measured value
+    scaling    of each scored row of several devices that has one of a single device beside it
     """
 
     sets: tuple[Score, ...]
@@ -147,6 +156,7 @@ class Validation:
     fit: Fit = field(default_factory=Fit)
     source: str = ""
     complete: dict[str, int] = field(default_factory=dict)
+    scaling: tuple[Scaling, ...] = ()
 
     def reasons(self) -> dict[str, int]:
         """How many rows were skipped for each reason, most frequent first."""
@@ -160,6 +170,8 @@ class Validation:
         }
         if self.rows is not None:
             plain["rows"] = [asdict(row) for row in self.rows]
+        if self.rows is not None and self.scaling:
+            plain["scaling"] = [asdict(item) for item in self.scaling]
         return plain
 
     def to_json(self) -> str:
@@ -188,13 +200,19 @@ def validate(
     """
 
     def wanted(name: str) -> bool:
-        return not sets or any(matches(name, glob) for glob in sets)
+        whole = name == ALL_NETWORKS and any(glob.startswith(NETWORKS) for glob in sets)
+        return not sets or whole or any(matches(name, glob) for glob in sets)
 
     found, empty = read_cases(data)
     if constants is not None:
         found = [with_constants(case, constants) for case in found]
-    summaries = [name for name in SUMMARIES if data is not None and wanted(name) and any(map(is_run, found))]
-    found = [case for case in apart(found) if wanted(case.set) or (summaries and is_run(case))]
+    asked = [name for name in SUMMARIES if data is not None and wanted(name)]
+    summaries = [name for name in asked if any(map(is_network if name == ALL_NETWORKS else is_run, found))]
+    of_runs, of_networks = set(summaries) - {ALL_NETWORKS}, ALL_NETWORKS in summaries
+    found = [
+        case for case in apart(found)
+        if wanted(case.set) or (of_runs and is_run(case)) or (of_networks and is_network(case))
+    ]  # fmt: skip
     found, fit = predicted_cases(found)
     groups: dict[str, list[Case]] = {name: [] for name in empty if wanted(name)}
     for case in found:
@@ -210,6 +228,7 @@ def validate(
         fit,
         "the shipped table" if data is None else str(data),
         {name: sum(map(is_complete, cases)) for name, cases in groups.items()},
+        scaling(shown),
     )
 
 
@@ -226,8 +245,8 @@ def read_cases(data: str | Path | None) -> tuple[list[Case], list[str]]:
     All faults of all tables are one error: a cell that is no number says its file, line and heading.
     """
     if data is None:
-        with as_file(files("dse").joinpath("data", "measured_runs.csv")) as path:
-            return read_files([path])
+        with as_file(files("dse").joinpath("data")) as shipped_tables:
+            return read_files([shipped_tables / name for name in SHIPPED])
     folder = Path(data)
     if not folder.is_dir():
         found = f"{str(data)!r}, which is no folder"
@@ -288,7 +307,7 @@ def table_cases(rows: Sequence[Row], stem: str) -> Iterable[Case]:
     if kind.name == "runs":
         return (run_case(row, stem, number) for number, row in enumerate(rows, start=1))
     if kind.name == "throughputs":
-        return named_only(rows, stem, "model", "network: no builder for it yet")
+        return network_cases(rows, stem)
     if kind.name == "transfer-level":
         reason = "a register-transfer simulation without its loop nest"
         return named_only(rows, "systolic", "", reason, stem)
@@ -372,6 +391,7 @@ SUMMARIES: dict[str, Callable[[Case, Constants | None], bool]] = {
     CALIBRATED: lambda case, known: is_dense_target(case) and is_calibrated(case, known),
     ZERO_SHOT: lambda case, known: is_dense_target(case) and not is_calibrated(case, known),
     ALL_STRETCH: lambda case, known: is_run(case) and case.split == "stretch",
+    ALL_NETWORKS: lambda case, known: is_network(case) and case.split not in UNSCORED and is_complete(case),
 }
 
 
@@ -421,7 +441,8 @@ def _run(designs: Sequence[Design | None]) -> list[tuple[float, float, str]]:
     known = [design for design in designs if design is not None]
     try:
         with np.errstate(all="ignore"):
-            result = evaluate(stacked(known))
+            r = rows_of(stacked(known))
+            result = evaluate_rows(r, lay_out(r.plan, r.workload, r.training, paired=r.paired), STEP_TIME)
     except (ValueError, ArithmeticError) as problem:
         if len(known) > 1:
             return [found for design in known for found in _run([design])]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dse.atomic import write_atomic
 from dse.errors import ConfigError, Problem
 from dse.validation import ALL_STRETCH, CALIBRATED, STRETCH, ZERO_SHOT, Compared, Score, Validation
+from dse.validation_networks import ALL_NETWORKS
 
 __all__ = ["Comparison", "Panel", "Residuals", "comparisons", "report_files", "residual_figures", "write_report"]
 
@@ -287,6 +288,7 @@ SUMMARY_WORDS = {
     CALIBRATED: "all calibrated dense runs",
     ZERO_SHOT: "all zero-shot dense runs",
     ALL_STRETCH: "all runs without targets",
+    ALL_NETWORKS: "all networks",
 }
 
 

@@ -30,7 +30,7 @@ RESERVED = {
     "pydantic": (("dse/config", "dse/schema"), False),
     "pydantic_core": (("dse/config", "dse/schema"), False),
     "optuna": (("dse/exploration/optuna_searcher.py",), False),
-    "matplotlib": (("dse/plots.py",), True),
+    "matplotlib": (("dse/plots",), True),
     "pandas": (("dse/",), True),
 }
 YAML_FILES = 1

@@ -182,13 +182,95 @@ BAD = {
     "explain": ("a design file",),
     "compare design.yaml": ("Second",),
     "compare design.yaml desing.yaml": ("did you mean design.yaml?",),
-    "compare h100-sxm a100-sxm-80gb": ("--network", "--global-batch"),
+    "compare h100-sxm a100-sxm-80gb --devices 8": ("--network", "--global-batch"),
+    "compare h100-sxn a100-sxm-80g": ("did you mean h100-sxm?", "did you mean a100-sxm-80gb?"),
+    "compare h100-sxm tpu-v4 --set cluster.devices=8": ("--set", "chip.field"),
+    "compare h100-sxm tpu-v4 --set chip.clock=1": ("chip.clock", "without a unit"),
+    "compare design.yaml design.yaml --out two.png": ("--out", "two chips alone"),
+    "explain --chip h100-sx": ("--chip", "did you mean h100-sxm?"),
+    "explain --chip nosuch.yaml": ("nosuch.yaml", "no such file"),
+    "explain --chip empty.json": ("empty.json", "no chip"),
+    "explain --chip h100-sxm --set chip.clok=1GHz": ("chip.clok", "did you mean clock?"),
+    "explain --chip h100-sxm --set chip.process=6": ("chip.process",),
+    "explain --chip h100-sxm --set plan.tensor=2": ("--set", "chip.field"),
+    "explain --chip h100-sxm --tornado": ("--tornado", "--network"),
+    "explain design.yaml --out x.png": ("--out", "--tornado"),
+    "explain --chip h100-sxm --out die.gif": ("--out", ".png or .svg"),
+    "explain --chip h100-sxm --out nosuch/die.png": ("--out", "folder"),
     "pareto nosuch": ("nosuch",),
     "list chps": ("did you mean chips?",),
     "schema everything": ("search, design",),
     "validate --data nosuch": ("--data", "no such folder"),
     "bench --jobs 0": ("--jobs", "whole number >= 1"),
 }
+
+
+def test_a_front_carries_its_uncertainty_where_it_is_asked_for(run: Any) -> None:
+    said = run("search tiny.yaml --jobs 1 --out o --quiet --uncertainty --json")
+    assert said.status == 0 and said.json["uncertainty"]["level"] == 0.8
+    first = said.json["uncertainty"]["designs"][0]
+    assert first["objectives"]["throughput"]["low"] < said.json["best"][0]["values"][0]
+    table = list(csv.reader(Path("o/pareto.csv").open()))
+    assert "throughput low 80% [token/s]" in table[0] and "probability on front" in table[0]
+    plain = run("pareto o --out plain")
+    assert plain.status == 0 and "80%" not in Path("plain/pareto.csv").read_text()
+    sure = run("pareto o --uncertainty --csv sure.csv")
+    assert sure.status == 0 and "(80% intervals" in sure.out and "on front" in sure.out
+    assert len(next(csv.reader(Path("sure.csv").open()))) == len(table[0])
+    assert run("pareto o --where 'die_area <= 1 mm2' --uncertainty").status == 3
+
+
+def test_the_constants_that_decide_are_data_always_and_text_on_request(run: Any) -> None:
+    flags = "--network gpt2-small --chip tpu-v4 --devices 8 --global-batch 32 --tensor 2 --data 4"
+    found = run(f"explain {flags} --json").json["tornado"]
+    assert found["ranked"]["step_time"] and found["units"]["tdp"] == "W"
+    assert "Constants that decide" not in run(f"explain {flags}").out
+    said = run(f"explain {flags} --tornado --out swings.png")
+    assert said.status == 0 and "Constants that decide" in said.out and "wrote swings.png" in said.err
+    assert Path("swings.png").read_bytes().startswith(b"\x89PNG")
+
+
+CHIP_FILE = "name: mine\nchip: {base: tpu-v4, clock: 0.9 GHz, shared_sram: 64 MiB}\n"
+
+
+def test_a_chip_alone_is_a_floor_plan_by_every_name_it_can_have(run: Any) -> None:
+    Path("mine.yaml").write_text(CHIP_FILE)
+    plain = run("explain --chip tpu-v4 --json").json
+    assert sum(block["value"] for block in plain["area"]) == pytest.approx(
+        next(fact["value"] for fact in plain["facts"] if fact["name"] == "die_area"), rel=1e-12
+    )
+    assert plain["units"]["area"] == "m2" and plain["published"]["source"]
+    changed = "--set chip.clock=0.9GHz --set chip.shared_sram=64MiB"
+    one = run(f"explain --chip tpu-v4 {changed} --json").json
+    assert one["published"] is None and one["area"] != plain["area"]
+    Path("chip.json").write_text(json.dumps(one))
+    for name in ("mine.yaml", "chip.json"):
+        assert run(f"explain --chip {name} --json").json["area"] == one["area"]
+    assert run("explain --chip design.yaml --json").json == plain
+    assert run(f"explain --chip design.yaml {changed} --json").json == one
+    assert run("search tiny.yaml --jobs 1 --out o --quiet").status == 0
+    stored = json.loads(Path("o/designs.json").read_text())["designs"][0]["design"]["chip"]
+    assert run("explain --chip o:0 --json").json["chip"] == stored
+    Path("own.py").write_text("import dse\nmine = dse.chips.tpu_v3\n")
+    assert run("explain --chip own:mine --json").json["chip"]["name"] == "tpu-v3"
+    said = run(f"explain --chip tpu-v4 {changed}")
+    assert said.status == 0 and "clock 900 MHz instead of 1.05 GHz" in said.out
+
+
+def test_pictures_of_chips_are_written_where_they_are_wanted(run: Any) -> None:
+    assert run("explain --chip h100-sxm --out die.png").err.startswith("wrote die.png")
+    assert run("compare tpu-v4 h100-sxm --out two.svg").status == 0
+    assert Path("die.png").read_bytes().startswith(b"\x89PNG") and "<svg" in Path("two.svg").read_text()
+
+
+def test_two_chips_are_compared_without_a_network_and_designs_as_before(run: Any) -> None:
+    both = run("compare a100-sxm-80gb h100-sxm --json").json
+    pairs = {(pair["table"], pair["name"]): pair for pair in both["pairs"]}
+    area = pairs["facts", "die_area"]
+    assert area["ratio"] == area["b"] / area["a"] and pairs["peaks", "fp8"]["a"] is None
+    said = run("compare design.yaml h100-sxm")
+    assert said.status == 0 and "tpu-v4" in said.out and "Area of the logic die" in said.out
+    assert "Where the step's time goes" in run("compare design.yaml design.yaml").out
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -15,7 +15,8 @@ from hw_models.chip import Chip
 from workloads.network import Workload
 from workloads.operators import Block, Matmul
 from workloads.precision import BYTES, Training
-from workloads.published import default_sequence, names, network
+from workloads.published import default_sequence, network
+from workloads.published import transformer_names as names
 from workloads.training import (
     PHASES,
     forward_flops,

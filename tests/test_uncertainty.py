@@ -27,6 +27,8 @@ from dse.uncertainty import (
     draws,
     front_uncertainty,
     interval,
+    market_drawn,
+    priced,
     probability_better,
     residual_of,
     residual_row,
@@ -35,6 +37,7 @@ from dse.uncertainty import (
 from hw_models import stacks
 from hw_models.cluster import Cluster, Tier
 from hw_models.clusters import cluster
+from hw_models.physical.cost import market_of
 from hw_models.stacks import stack
 from workloads.network import Workload
 from workloads.plan import Plan
@@ -96,10 +99,10 @@ def test_a_residual_alone_is_log_normal() -> None:
 def test_a_residual_moves_only_the_static_part_of_energy() -> None:
     result = evaluate(one("ideal"))
     share = result.value("energy_static") / result.value("energy_per_step")
-    found = uncertainty._time_power(result, "energy_per_step")
+    found = uncertainty.time_power(result, "energy_per_step")
     assert found == pytest.approx(share) and 0.0 < share < 1.0
-    assert uncertainty._time_power(result, "average_power") == pytest.approx(share - 1.0)
-    assert not uncertainty._time_power(result, "memory").any()
+    assert uncertainty.time_power(result, "average_power") == pytest.approx(share - 1.0)
+    assert not uncertainty.time_power(result, "memory").any()
 
 
 def test_a_fitted_constant_is_normal_and_stays_in_its_range() -> None:
@@ -292,3 +295,36 @@ def test_a_front_says_how_sure_it_is_with_the_bits_of_each_design_alone() -> Non
     assert list(frame.columns[-4:-1]) == ["step time low [ms]", "step time high [ms]", "probability best"]
     assert "with 90% probability" in summary_markdown(report)
     assert np.isnan(front_uncertainty(report, most=1).low[1:]).all()
+
+
+def test_the_cost_of_a_chip_is_as_uncertain_as_the_price_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One uncertain price of two triangles: cost = rest + capacity x price, so its quantiles are those of the price."""
+    design = one("ideal")
+    market = market_of(design.chip)
+    assert market is not None
+    price = market.memory_price
+    row = {"node": "x", "value": str(price), "low": str(0.5 * price), "high": str(3 * price)}
+    monkeypatch.setattr(uncertainty, "_price_rows", lambda chip: {"memory_price": row})
+    monkeypatch.setattr(uncertainty, "_technology_rows", lambda process, hbm: ())
+    found = interval(design, metric="chip_cost", count=4096)
+    memory = design.chip.hbm_capacity * price / market.package_yield
+    rest = evaluate(design).value("chip_cost") - memory
+    assert found.low - rest == pytest.approx(memory * (1 - 0.5 * (1 - math.sqrt(0.1))), rel=2e-3)
+    assert found.high - rest == pytest.approx(memory * (1 + 2 * (1 - math.sqrt(0.1))), rel=2e-3)
+
+
+def test_prices_that_are_drawn_move_costs_and_nothing_else() -> None:
+    design = eight()
+    drawn = market_drawn(design, count=5)
+    assert drawn is not None and drawn.wafer_price.shape == (5, 1) and isinstance(drawn.wafer_diameter, float)
+    plain = evaluate(design)
+    under = priced(design, plain, drawn)
+    assert np.ptp(under.column("chip_cost")) > 0 and np.ptp(under.column("cost_per_token")) > 0
+    assert np.all(under.column("step_time") == plain.value("step_time"))
+    assert np.array_equal(priced(design, plain, market_of(design.chip)).column("chip_cost"), plain.column("chip_cost"))
+
+
+def test_cost_and_carbon_of_a_token_have_intervals() -> None:
+    for metric in ("cost_per_token", "carbon_per_token", "chip_cost"):
+        found = interval(eight(), metric=metric, count=64)
+        assert 0 < found.low < found.median < found.high

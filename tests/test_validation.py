@@ -123,13 +123,14 @@ def test_validation_rows_and_rows_of_a_file_without_split_are_scored(split: str)
 
 
 def test_the_shipped_table_is_within_6_percent_on_average_and_15_at_worst(shipped: Validation) -> None:
-    assert [(score.set, score.n, score.n_scored) for score in shipped.sets] == [
+    assert [(score.set, score.n, score.n_scored) for score in shipped.sets if "runs" in score.set] == [
         ("measured_runs/megatron_sc21_t1", 10, 10),
         ("measured_runs/korthikanti_t5", 8, 8),
     ]
-    errors = [abs(row.error_percent) for row in shipped.rows or ()]
+    errors = [abs(row.error_percent) for row in shipped.rows or () if "runs" in row.set]
     assert np.mean(errors) <= 6 and max(errors) <= 15
-    assert shipped.skipped == () and all(score.calibrated for score in shipped.sets)
+    assert all(score.calibrated for score in shipped.sets if "runs" in score.set)
+    assert {item.set.split("/")[0] for item in shipped.skipped} == {"networks"}  # calibration rows
 
 
 def test_every_run_of_the_shipped_table_fits_in_memory(shipped: Validation) -> None:
@@ -157,7 +158,7 @@ def test_the_json_form_has_exactly_the_agreed_keys() -> None:
 
 
 def test_rows_are_in_the_json_only_when_asked_for(shipped: Validation) -> None:
-    assert len(shipped.to_plain()["rows"]) == 18 and len(shipped.to_frame()) == 18
+    assert len(shipped.to_plain()["rows"]) == 26 and len(shipped.to_frame()) == 26
     assert validate().rows is None and validate(sets=["nothing/*"], rows=True).to_plain()["rows"] == []
 
 
@@ -290,7 +291,7 @@ def test_block_memory_is_the_cited_formula(model: str, quantity: str, mode: str,
 def test_tables_are_told_apart_by_their_headings_and_constants_are_left_alone() -> None:
     assert list(table_cases([Cells(item="wafer", value="1")], "cost")) == []
     (found,) = table_cases([{"task": "train", "throughput_per_device_per_s": "1", "model": "X"}], "cnn_runs")
-    assert found.set == "cnn_runs/X" and "network" in found.skipped
+    assert found.set == "networks/X/?" and "not identified" in found.skipped
     assert list(table_cases([], "empty")) == []
 
 

@@ -120,10 +120,11 @@ def enumerate_plans(workload: Workload, devices: int, space: PlanSpace = PlanSpa
     layers = sum(block.layers for block in blocks if block.place in ("lead", "body"))
     lead = sum(block.count for block in blocks if block.place == "lead")
     experts = max((block.expert_count for block in blocks if block.parameters_expert), default=1)
+    sparse = any(block.sparse for block in blocks)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in Plan.names()}
     for degrees in _degrees(workload, devices, layers, space):
         pipeline, data = degrees["pipeline"], degrees["data"]
-        groups = _on_degrees(degrees, workload.sequence, experts, space)
+        groups = _on_degrees(degrees, workload.sequence, experts, space, sparse=sparse)
         for micro_batch in _micro_batches(workload.global_batch // data, space):
             count = workload.global_batch // (data * micro_batch)
             shapes = _schedules(pipeline, count, layers, space)
@@ -188,14 +189,20 @@ def _effective(allowed: tuple[int, ...], name: str, has_effect: bool) -> tuple[i
     return allowed if has_effect else (NEUTRAL[name],)
 
 
-def _on_degrees(degrees: dict[str, int], sequence: int, experts: int, space: PlanSpace) -> np.ndarray:
-    """Choices that depend on the degrees alone, (k, fields) in the order of `_GROUP_FIELDS`."""
+def _on_degrees(
+    degrees: dict[str, int], sequence: int, experts: int, space: PlanSpace, *, sparse: bool = False
+) -> np.ndarray:
+    """Choices that depend on the degrees alone, (k, fields) in the order of `_GROUP_FIELDS`.
+
+    sparse   experts are pieces of tables: any number of ranks up to theirs may share them, not only divisors
+    """
     tensor, context = degrees["tensor"], degrees["context"]
     ranks = degrees["data"] * context
     switches = _effective(space.sequence_parallel, "sequence_parallel", tensor > 1)
     if sequence % (context * tensor):
         switches = tuple(value for value in switches if value == 0)
-    spread = [e for e in divisors(experts) if space.expert is None or e in space.expert] if experts > 1 else [1]
+    possible = [e for e in divisors(ranks) if e <= experts] if sparse else divisors(experts)
+    spread = [e for e in possible if space.expert is None or e in space.expert] if experts > 1 else [1]
     # whole experts may have copies among the tensor ranks
     whole = tensor > 1 and experts > 1 and 0 in space.expert_tensor
     choices = (

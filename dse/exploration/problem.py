@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design, take, unchecked
+from dse.evaluation.chip_facts import ChipFacts
+from dse.evaluation.design import POWER_RULE, Design, take, unchecked
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.memory import memory
+from dse.evaluation.ownership import chip_metrics
 from dse.evaluation.stages import blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
@@ -23,8 +25,7 @@ from dse.exploration.sweep import Goals, Layouts, Piece, sweep
 from dse.exploration.variables import Integers, Objective, Outcome, Space, Variable
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
-from hw_models.physical.area import die_area
-from hw_models.physical.power import tdp
+from hw_models.physical.dvfs import capped_point
 from hw_models.stack import Stack
 from hw_models.technology import Technology
 from workloads.network import Workload
@@ -169,11 +170,18 @@ class _Common:
         """Names of the columns of a plan."""
         return Plan.names()
 
+    def _values(self, name: str, fixed: Any) -> tuple[Any, ...]:
+        for variable in self.space.variables:
+            if variable.name == name:
+                return variable.values
+        return (fixed,)
+
     @property
     def constraints(self) -> tuple[str, ...]:
         """Every rule a design may break."""
         divisible = (f"{name} % tensor" for name in self.scene.workload.network.divisors())
         rules = [DEVICES_RULE, *PLAN_RULES, *divisible, "memory"]
+        rules += [POWER_RULE] if max(self._values("chip.power_cap", self.scene.chip.power_cap)) > 0 else []
         return tuple(dict.fromkeys([*rules, *(metric for metric, _, _ in self.goals.limits)]))
 
     def fingerprint(self) -> dict[str, Any]:
@@ -253,12 +261,6 @@ class NestedProblem(_Common):
     def _devices(self) -> list[int]:
         return [int(value) for value in self._values("cluster.devices", self.scene.cluster.devices)]
 
-    def _values(self, name: str, fixed: Any) -> tuple[Any, ...]:
-        for variable in self.space.variables:
-            if variable.name == name:
-                return variable.values
-        return (fixed,)
-
     def _room(self, capacity: Any) -> Any:
         """Bytes a plan may need on a chip: what reserve and fragmentation leave, with a hair of slack
         (the exact comparison is the evaluation's)."""
@@ -293,7 +295,7 @@ class NestedProblem(_Common):
         needed = np.empty(len(table))
         for start in range(0, len(table), chunk):
             plan = table.rows(start, start + chunk)
-            layout = stages(plan, workload, *layer_counts(blocks))
+            layout = stages(plan, workload, *layer_counts(blocks), blocks["body"].cells)
             shared = sharing(plan, strides(plan))
             needed[start : start + chunk] = memory(plan, self.scene.training, blocks, layout, shared).total
         return needed
@@ -313,11 +315,11 @@ class NestedProblem(_Common):
 
     def _broken_limits(self, hardware: Hardware) -> np.ndarray:
         """Which chips break a limit that no plan can mend."""
-        known = {
-            "die_area": lambda: die_area(hardware.chip, hardware.technology),
-            "tdp": lambda: tdp(hardware.chip, hardware.technology, precision=self.scene.training.precision),
-        }
+        known = chip_metrics(ChipFacts(hardware.chip, hardware.technology, self.scene.training.precision))
         broken = np.zeros(len(hardware.rows), dtype=bool)
+        if np.any(hardware.chip.power_cap) and hardware.chip.compute == "systolic":
+            point = capped_point(hardware.chip, hardware.technology, precision=self.scene.training.precision)
+            broken |= np.broadcast_to(point.excess > 0, broken.shape)
         for metric, relation, limit in self.goals.limits:
             if metric in known:
                 value = known[metric]()

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.evaluation.combine import combine
 from dse.evaluation.design import Design, rows
-from dse.evaluation.evaluate import passes
+from dse.evaluation.evaluate import passes, settled
 from dse.evaluation.layout import Layout, lay_out
 from dse.evaluation.passes import BlockPasses
 from dse.evaluation.traffic import price_traffic
@@ -65,6 +65,7 @@ def pieces(design: Design) -> Pieces:
     r = rows(design)
     layout = lay_out(r.plan, r.workload, r.training, paired=r.paired)
     traffic = price_traffic(r, layout)
+    r = settled(r, layout, traffic)
     blocks = passes(r, layout, traffic)
     step = combine(r, layout, blocks, traffic)
     if np.size(step.time) != 1:
