@@ -128,8 +128,8 @@ def _computed(chip: Chip, work: Work, precision: str, rate: Any) -> Any:
     seconds = matmul_time(chip, work.m, work.n, work.k, work.groups, precision=precision, rate=rate)
     if work.lanes is None:
         return seconds
-    lanes = lane_product_time(chip, work.m * work.n * work.k * work.groups)
-    return np.where(work.lanes, np.minimum(seconds, lanes), seconds)
+    lanes = lane_product_time(chip, work.m * work.n * work.k * work.groups, instructions=work.lanes)
+    return np.minimum(seconds, lanes)
 
 
 def _less(seconds: Any, gain: Any) -> Any:

@@ -94,8 +94,9 @@ class Work:
                        all of every product is
     precisions         number format of each product's operands
     fast               multiply-adds over those that the array does (Winograd); 1.0 where it does all
-    lanes              True for products that vector lanes may run instead of the arrays (grouped convolutions, whose
-                       groups are too small to fill one); None where no product may
+    lanes              instructions of a multiply-add on vector lanes, for products that these may run instead of the
+                       arrays (grouped convolutions, whose groups are too small to fill one), inf for others; None
+                       where no product may
     operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
     pieces             further kernels of a pass where a framework runs it piece by piece, over its own traffic; None
                        where no pass has any
@@ -185,10 +186,24 @@ def is_fused(training: Training, block: Block, core: bool) -> bool:
     return core and training.attention != "materialized" and bool(block.attentions)
 
 
+#: Taps of kernels that libraries unroll (1, 3 x 3 and 5 x 5: PyTorch, DepthwiseConv2d.cu), and instructions of a
+#: multiply-add on a lane there and in the general loop: itself and the load of a tap, addresses and borders; a loop adds
+#: its indices and two bounds for every tap.  Assumptions, 2 to 8 and 8 to 16.
+UNROLLED_TAPS = (1, 9, 25)
+UNROLLED, LOOPED = 4.0, 12.0
+
+
 def _lanes(distinct: list[_Product], ndim: int) -> np.ndarray | None:
-    """Which products are grouped convolutions, one row each; None where none is."""
-    grouped = [product.matmul.convolution and product.matmul.groups > 1 for product in distinct]
-    return np.array(grouped).reshape(-1, *([1] * (ndim - 1))) if any(grouped) else None
+    """Instructions of a multiply-add of grouped convolutions on lanes, inf for other products; None where all are."""
+    matmuls = [product.matmul for product in distinct]
+    if not any(matmul.convolution and matmul.groups > 1 for matmul in matmuls):
+        return None
+    counts = [
+        (UNROLLED if matmul.window in UNROLLED_TAPS else LOOPED)
+        if matmul.convolution and matmul.groups > 1 else np.inf
+        for matmul in matmuls
+    ]  # fmt: skip
+    return np.array(counts).reshape(-1, *([1] * (ndim - 1)))
 
 
 @dataclass(frozen=True)

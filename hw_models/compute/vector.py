@@ -21,7 +21,7 @@ def vector_time(chip: Chip, operations: Any) -> Any:
     return operations / (chip.vector_lanes * chip.clock)
 
 
-def lane_product_time(chip: Chip, macs: Any, *, instructions: float = 4.0) -> Any:
+def lane_product_time(chip: Chip, macs: Any, *, instructions: Any = 4.0) -> Any:
     """Time [s] of `macs` multiply-adds on vector lanes where no operand is used twice from registers (depthwise
     convolution): t = macs instructions / (lanes clock).
 
