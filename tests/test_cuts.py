@@ -144,3 +144,20 @@ def test_a_stage_holds_the_parameters_of_its_own_layers() -> None:
     # the first stage keeps two micro-batches of the larger activations and is the fullest here
     early = sum(cell.parameters for cell in cells[:5])
     assert result.value("memory_weights") == pytest.approx(2.0 * early)
+
+
+def test_products_that_read_one_tensor_reduce_its_gradient_once() -> None:
+    def build(branches: int) -> Graph:
+        graph = Graph("siblings")
+        x = graph.add(Linear(64, bias=False), graph.input((16, 32)))
+        x = graph.add(Linear(64, bias=False), x)
+        for _ in range(branches):
+            y = graph.add(Linear(64, bias=False), x)
+            graph.add(Linear(64, bias=False), y)
+        return graph
+
+    # column, row; then a column and a row for each branch: a row reduces forward, the shared tensor once backward
+    one, three = (GraphNetwork("siblings", lambda _, n=n: build(n)).blocks(1)[1] for n in (1, 3))
+    elements = 16 * 64
+    assert one.reductions == 2 and one.exchanged == -(-(2 + 1) * elements // 4)
+    assert three.reductions == 4 and three.exchanged == -(-(4 + 1) * elements // 8)

@@ -118,9 +118,10 @@ def _loss(items: list[Placed], kept: dict[int, int], graph: Graph) -> Block:
 
 
 def _kernels(item: Placed) -> int:
-    """Kernels that a framework launches forward: one a product (a step of a recurrent one), one a pass."""
+    """Kernels that a framework launches forward: one a product (a step of a recurrent one), one a pass that moves
+    anything (a bias is added where its product is written)."""
     products = sum(one.steps * one.repeats for one in item.products)
-    return products + sum(one.steps * one.repeats for one in item.passes)
+    return products + sum(one.steps * one.repeats for one in item.passes if one.reads + one.writes > 0)
 
 
 def merged(operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -140,12 +141,17 @@ def merged(operations: Iterable[Operation]) -> tuple[Operation, ...]:
 def _place(graph: Graph, gradients: list[bool]) -> list[Placed]:
     """Every operator with its gradients and its part of a split over the tensor axis."""
     split: dict[int, bool] = {number: False for number, node in enumerate(graph.nodes) if node.is_data}
+    reduced: set[int] = set()
     found = []
     for number, node in enumerate(graph.nodes):
         if node.is_data:
             continue
         item = _placed(graph, node, [split[source] for source in node.inputs],
                        any(gradients[source] for source in node.inputs), gradients[number])  # fmt: skip
+        if node.counts.mixing == "dense" and item.split:
+            # products that read one tensor add their input gradients up before one all-reduce
+            item = replace(item, backward=()) if node.inputs[0] in reduced else item
+            reduced.add(node.inputs[0])
         split[number] = item.split
         found.append(item)
     return found

@@ -124,9 +124,7 @@ def _llama_kin(
 
 
 def llama(c: Keys, notes: Notes) -> Fields:
-    return _llama_kin(
-        c, notes, vocabulary=32000, hidden=4096, ffn=11008, layers=32, heads=32, mlp_bias=False
-    )  # fmt: skip
+    return _llama_kin(c, notes, vocabulary=32000, hidden=4096, ffn=11008, layers=32, heads=32, mlp_bias=False)
 
 
 def mistral(c: Keys, notes: Notes) -> Fields:
@@ -427,7 +425,6 @@ def opt(c: Keys, notes: Notes) -> Fields:
 
 def bloom(c: Keys, notes: Notes) -> Fields:
     names = {"hidden": "hidden_size", "layers": "n_layer", "heads": "n_head"}
-    c.get("n_embed", None)
     found = _sizes(c, vocabulary=250880, hidden=c.whole("n_embed", 64), ffn=None, layers=2, heads=8, names=names)
     found["ffn"] = 4 * found["hidden"]
     return found | {
@@ -438,7 +435,6 @@ def bloom(c: Keys, notes: Notes) -> Fields:
 
 def falcon(c: Keys, notes: Notes) -> Fields:
     names = {"ffn": "ffn_hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
-    c.get("n_layer", None), c.get("n_head", None)
     found = _sizes(c, vocabulary=65024, hidden=4544, ffn=None, layers=c.whole("n_layer", 32),
                    heads=c.whole("n_head", 71), names=names)  # fmt: skip
     new = c.flag("new_decoder_architecture", False)
@@ -463,6 +459,7 @@ def mpt(c: Keys, notes: Notes) -> Fields:
     attention = c.inner("attn_config")
     attention.must("alibi", True, why="the library builds it with alibi positions alone")
     attention.must("qk_ln", False)
+    attention.must("attn_type", "multihead_attention", why="the library builds it with as many heads of keys")
     return found | {
         "positions": "alibi", "norm": "layernorm_weight", "biases": "none",
         "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c),

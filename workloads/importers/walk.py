@@ -227,7 +227,8 @@ class Walk:
         if node.op == "Reshape":
             before, after = (self.sizes[name].shape for name in (node.inputs[0], node.outputs[0]))
             return [size for size in before if size > 1] == [size for size in after if size > 1]
-        return node.op in ("Transpose", "Identity", "Slice", "Split", "Unsqueeze", "Squeeze", "Expand", "Cast", "Gather")
+        views = ("Transpose", "Identity", "Slice", "Split", "Unsqueeze", "Squeeze", "Expand", "Cast", "Gather")
+        return node.op in views
 
     def readers(self) -> dict[str, list[OnnxNode]]:
         """Nodes that read each tensor."""

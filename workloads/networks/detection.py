@@ -274,6 +274,7 @@ class EfficientDet:
 
 
 EXAMPLES = "NVIDIA DeepLearningExamples"
+FOCAL = "Lin et al. 2017, Focal Loss for Dense Object Detection"
 LIU = "Liu et al. 2016, SSD"
 SSD_MAPS, SSD_INNER = (512, 512, 256, 256, 256), (256, 256, 128, 128, 128)
 
@@ -285,12 +286,11 @@ NETWORKS: tuple[GraphNetwork, ...] = (
     GraphNetwork("mask-rcnn-resnet50-fpn", MaskRCNN(),
                  source="He et al. 2017, Mask R-CNN; torchvision maskrcnn_resnet50_fpn, 512 sampled regions an image"),
     GraphNetwork("retinanet-resnet50-fpn", RetinaNet(),
-                 source="Lin et al. 2017, Focal Loss for Dense Object Detection; torchvision retinanet_resnet50_fpn"),
+                 source=f"{FOCAL}; torchvision retinanet_resnet50_fpn"),
     GraphNetwork("retinanet-resnext50-fpn",
                  RetinaNet(ResNet(SIZES[50], groups=32, width=4, frozen=True), (800, 800), 264),
-                 source="Lin et al. 2017, Focal Loss for Dense Object Detection; MLCommons training, "
-                 "single_stage_detector (OpenImages, 264 classes)"),
+                 source=f"{FOCAL}; MLCommons training, single_stage_detector (OpenImages, 264 classes)"),
     GraphNetwork("ssd320-resnet50-fpn", RetinaNet(ResNet(SIZES[50]), (320, 320), 91, 6),
-                 source=f"Lin et al. 2017, Focal Loss for Dense Object Detection; {EXAMPLES}, TensorFlow/Detection/SSD"),
+                 source=f"{FOCAL}; {EXAMPLES}, TensorFlow/Detection/SSD"),
     GraphNetwork("efficientdet-d0", EfficientDet(), source="Tan, Pang and Le 2020, EfficientDet, table 1"),
 )  # fmt: skip
