@@ -38,7 +38,7 @@ CAUSES = (
 )
 #: The same of networks other than measured runs of transformers.
 NETWORK_CAUSES = (
-    "- Depthwise convolutions with long filters (QuartzNet: 33 to 87 taps) take two to three times as long as the four",
+    "- Depthwise convolutions with long filters (QuartzNet: 33 to 87 taps) take up to twice as long as the six",
     "  instructions a multiply-add that the model counts on vector lanes; EfficientNet on A100 is 10 to 20% too fast.",
     "- TensorFlow without compilation runs recurrent layers step by step and relative attention piece by piece: GNMT",
     "  and Transformer-XL are 20 to 50% too fast; the same networks under PyTorch are not.",

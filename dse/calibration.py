@@ -372,7 +372,7 @@ def _fit(
         Observed(case.design, case.measured, weight)  # type: ignore[arg-type]
         for case, weight in zip(train, weights(train), strict=True)
     ]
-    made = fit(observed, wanted, known, start=_values(start), cache=cache, say=say)
+    made = fit(observed, wanted, known, start=_values(start), cache=cache, by_stack=held is not None, say=say)
     fitted = [item for item in made if item.identified]
     rows = [*known.rows, *(_written(item, train) for item in fitted)]
     merged = tuple(sorted(rows, key=lambda row: (row["scope"], row["name"], row["field"])))

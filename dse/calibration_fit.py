@@ -196,10 +196,12 @@ def batches_of(observed: Sequence[Observed], known: bool | Constants) -> list[Ba
 class Problem:
     """Residuals of measured steps as a function of free constants."""
 
-    def __init__(self, observed: Sequence[Observed], known: bool | Constants = False) -> None:
+    def __init__(self, observed: Sequence[Observed], known: bool | Constants = False, by_stack: bool = False) -> None:
         self.batches = batches_of(observed, known)
         self.measured = np.array([item.measured for item in observed])
         self.weights = np.array([item.weight for item in observed])
+        stacks = [item.design.stack.name for item in observed]
+        self.groups = np.array([sorted(set(stacks)).index(name) if by_stack else 0 for name in stacks], dtype=int)
 
     def of_stack(self, name: str) -> Problem:
         """The rows of one stack alone."""
@@ -357,10 +359,15 @@ class Information:
 
 
 def information(problem: Residuals, unknown: Constraint, scaled: Floats) -> Information:
-    """Rows count as the robust loss weighs them, and as noisy as their residuals are (s^2 >= 1, weighted mean)."""
+    """Rows count as the robust loss weighs them, and as noisy as the residuals of their group are (s^2 >= 1, weighted
+    mean)."""
     residual, slopes = problem.around(unknown, scaled)
     counted = problem.weights / np.sqrt(1.0 + residual**2)
-    noise = max(1.0, float((counted * residual**2).sum() / counted.sum()))
+    groups = getattr(problem, "groups", np.zeros(residual.size, dtype=int))
+    noise = np.ones(residual.size)
+    for group in range(int(groups.max(initial=0)) + 1):
+        own = groups == group
+        noise[own] = max(1.0, float((counted[own] * residual[own] ** 2).sum() / counted[own].sum()))
     return Information(np.sqrt(counted / noise)[:, None] * slopes, unknown.prior_jacobian(), list(unknown.free))
 
 
@@ -396,15 +403,16 @@ class Residuals(Protocol):
 
 def fit(
     observed: Sequence[Observed], wanted: Mapping[Key, Prior], known: bool | Constants = False,
-    *, start: Mapping[Key, float] | None = None, cache: dict[Any, dict[Key, float]] | None = None,
+    *, start: Mapping[Key, float] | None = None, cache: dict[Any, dict[Key, float]] | None = None, by_stack: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Fitted]:  # fmt: skip
     """Fit the wanted constants to measured steps; others stay as `known` (see `hw_models.stacks.stack`) has them.
 
     start   see `fit_residuals`
     cache   first solutions of stacks, kept from one fit to the next (see `first_solution`)
+    by_stack   the rows of each stack are as noisy as their own residuals are; else all alike
     """
-    problem = Problem(observed, known)
+    problem = Problem(observed, known, by_stack)
     named = {key for key in wanted if key[1] != GENERIC} | _run_themselves(problem, wanted)
 
     def first(unknown: Constraint) -> Floats:

@@ -347,13 +347,15 @@ def network_text(report: NetworkReport, *, operators: bool = False) -> str:
         f"{report.name}: {_count(report.parameters)} parameters; a sample is {_article(report.sample)}; "
         f"{in_bytes(float(report.kept))} kept for the backward pass of a sample."
     )
-    ratio = report.phase("forward", "input_gradient", "weight_gradient").flops / max(report.phase("forward").flops, 1.0)
+    forward = report.phase("forward").flops
+    products = report.phase("forward", "input_gradient", "weight_gradient").flops
+    times = f"Training computes {products / forward:.3f} times the products of the forward pass." if forward else ""
     return join(
         [
             wrapped(intro),
             wrapped(f"Source: {report.source}") if report.source else None,
             section(f"Phases of {many}", _phase_table(report)),
-            wrapped(f"Training computes {ratio:.3f} times the products of the forward pass.", indent=2),
+            wrapped(times, indent=2) if times else None,
             section(f"Layers, {many}", _layer_table(report.layers)),
             section("Operators", _operator_table(report.layers)) if operators else None,
         ]

@@ -114,7 +114,8 @@ def network_figure(report: NetworkReport) -> Figure:
     size = (max(7.0, width * ACROSS), max(3.6, -low * DOWN + 2.1))
     figure = Figure(figsize=size, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    figure.suptitle(_wrap(_title(report), 0.88 * size[0], 12), fontsize=12, fontweight="bold", color=INK, x=0.01, ha="left")
+    title = _wrap(_title(report), 0.88 * size[0], 12)
+    figure.suptitle(title, fontsize=12, fontweight="bold", color=INK, x=0.01, ha="left")
     axes = figure.add_subplot()
     axes.set_title(_wrap(_subtitle(report), size[0], 8.5), fontsize=8.5, color="#555555", loc="left", pad=6)
     axes.axis("off")
@@ -181,10 +182,15 @@ def _draw_box(axes: Axes, layer: Layer, box: BoxPlace) -> None:
     texts = (
         f"{layer.count}" if layer.count > 1 else "", _short(layer.parameters) if layer.parameters else "-",
         format_quantity(work.flops, "FLOP", digits=3) if work.flops else "-",
-        "-" if work.intensity is None else f"{work.intensity:.3g}",
+        "-" if work.intensity is None else _three(work.intensity),
     )  # fmt: skip
     for (right, _), text in zip(NUMBERS, texts, strict=True):
         axes.text(left + right, middle, text, ha="right", va="center", fontsize=7, color="#333333", zorder=5)
+
+
+def _three(number: float) -> str:
+    """Three digits, or all of those before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _draw_headings(axes: Axes, columns: int) -> None:
@@ -280,7 +286,9 @@ def _draw_operators(axes: Axes, layer: Layer, box: BoxPlace, lines: Sequence[Ope
                       facecolor=COLOURS[_kind(line)], edgecolor="#777777", linewidth=0.5, zorder=3)
         )  # fmt: skip
         share = line.flops / (layer.phase("forward").flops or 1.0)
-        text = f"{line.name}  {line.size}  {share:.0%}" if line.flops else line.name
+        many = line.size.count(";") + 1
+        size = line.size if many <= 2 else f"{many} products"
+        text = f"{line.name}  {size}  {share:.0%}" if line.flops else line.name
         axes.text(left + 2.35, bottom + step / 2, pretty(text), va="center", fontsize=6.8, color="#333333", zorder=5)
 
 

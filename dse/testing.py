@@ -210,7 +210,7 @@ def _check_experts(label: str, matmul: Any) -> None:
 
 def _shard_flops(matmul: Any, degree: float) -> float:
     m, n, k, groups = (float(np.asarray(size).reshape(-1)[0]) for size in matmul.shard(degree, 1.0))
-    return 2.0 * m * n * k * groups * matmul.repeats
+    return 2.0 * m * n * k * groups * float(matmul.repeats)
 
 
 def _rows_equal_batch(

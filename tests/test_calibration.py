@@ -28,6 +28,7 @@ from dse.cli import main
 from dse.errors import ConfigError
 from dse.measured_runs import Case, run_case
 from dse.validation import predicted_cases, read_cases, validate, with_constants
+from dse.validation_networks import is_network
 from hw_models.stack import DEVICE_FIELDS
 from hw_models.stacks import Constants, constants, shipped, stack
 
@@ -456,7 +457,8 @@ def test_the_shipped_constants_are_a_fixed_point_of_the_fit_to_the_calibration_r
     if not stored:
         pytest.skip("needs fitted constants in hw_models/data/calibrated.csv")
     folder = os.environ["DSE_DATA"]
-    train = [case for case in read_cases(folder)[0] if case.split == "calibration"]
+    every = [*read_cases(folder)[0], *(case for case in read_cases(None)[0] if is_network(case))]
+    train = [case for case in every if case.split == "calibration"]
     made = calibrate(train, parts=read_parts(folder), start=shipped())
     assert {(r["scope"], r["name"], r["field"]): float(r["value"]) for r in made.constants.rows} == pytest.approx(
         stored, rel=1e-3

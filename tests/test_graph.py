@@ -12,7 +12,7 @@ from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy
 from workloads.layers.norms import BatchNorm, LayerNorm
-from workloads.layers.pointwise import Activation, Add, Concat, Dropout, Flatten, GlobalPool
+from workloads.layers.pointwise import Activation, Add, Concat, Dropout, Flatten, GlobalPool, Slice
 from workloads.lowering import cells, lower, merged, node_blocks
 from workloads.networks import GRAPHS
 from workloads.operators import Matmul
@@ -106,6 +106,14 @@ def test_a_tensor_that_several_operators_keep_is_held_once() -> None:
 def test_a_view_of_a_kept_tensor_is_not_kept_again() -> None:
     graph = chain(Conv(4, 1, bias=False), Activation(), Flatten(), Linear(3, bias=False))
     assert sum(cell.kept for cell in body(graph).cells) == 2 * (4 * 64 + 4 * 64)
+
+
+def test_a_part_of_a_kept_tensor_keeps_the_whole_of_it() -> None:
+    """Frameworks keep the storage that a slice looks into."""
+    graph = Graph()
+    x = graph.add(Conv(8, 1, bias=False), graph.input((4, 8, 8)))
+    graph.add(Conv(2, 1, bias=False), graph.add(Slice(0, 4), x))
+    assert sum(cell.kept for cell in body(graph).cells) == 2 * (4 * 64 + 8 * 64)
 
 
 def test_masks_are_kept_beside_tensors() -> None:

@@ -195,6 +195,7 @@ def test_a_misspelt_key_is_a_fault_because_its_default_would_be_taken() -> None:
         ({"model_type": "qwen3_moe", "mlp_only_layers": [3]}, "mlp_only_layers: found a list; allowed: leading layers"),
         ({"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention: found true; allowed: false"),
         ({"model_type": "mpt", "attn_config": {"alibi": False}}, "attn_config.alibi: found false; allowed: true"),
+        ({"model_type": "mpt", "attn_config": {"attn_type": "grouped_query_attention"}}, "attn_type: found"),
         ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias: found true; allowed: false"),
         ({"model_type": "mamba2", "num_heads": 7}, "num_heads: found 7 heads of 64; allowed: 8192 columns"),
         ({"model_type": "bert", "hidden_act": "tanhexp"}, 'hidden_act: found "tanhexp"; allowed: gelu'),

@@ -194,9 +194,10 @@ def _graph_row(network: GraphNetwork) -> dict[str, Any]:
 def sample(network: GraphNetwork) -> str:
     """What a sample of a graph network is, with its sizes: "image 3x224x224"."""
     if network.sequence > 1:
-        return f"{network.sequence:,} tokens"
+        words = network.sample in ("sequence", "pair", "segment")
+        return f"{network.sequence:,} tokens" if words else f"{network.sample} of {network.sequence:,} steps"
     sizes = [node.counts.result for node in network.graph().nodes if node.is_data]
-    largest = max(sizes, key=prod)
+    largest = max(sizes, key=lambda size: (len(size), prod(size)))
     return f"{network.sample} {'x'.join(map(str, largest))}" if len(largest) > 1 else network.sample
 
 
