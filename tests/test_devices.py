@@ -156,7 +156,7 @@ def test_an_unknown_chip_names_the_nearest_one() -> None:
 
 
 #: Parts that the collected data sheets lack: variants of one of the others, and one that is recalled.
-WITHOUT_SHEET = {"h800-sxm", "h100-96gb-hbm2e", "gb300", "k20", "k80-gk210", "gaudi"}
+WITHOUT_SHEET = {"h800-sxm", "h100-96gb-hbm2e", "gb300", "k20", "k80-gk210", "gaudi", "p100-pcie"}
 
 
 @pytest.mark.parametrize("name", sorted(set(names()) - WITHOUT_SHEET))

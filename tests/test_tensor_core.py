@@ -165,12 +165,14 @@ def test_a_design_alone_in_a_batch_and_in_a_sweep_has_the_same_bits() -> None:
 def waves_by_loop(m: int, n: int, k: int, groups: int) -> float:
     """Tiles dealt one by one to the least busy of 108 cores."""
     best = math.inf
-    for height, width, pieces in KERNELS:
+    for height, width, split in KERNELS:
         busy = [0.0] * 108
+        tiles = -(-m // height) * -(-n // width) * groups
+        pieces = split or max(108 // tiles, 1)  # 0: as many as fill the cores once
         steps = math.ceil(k / pieces / 16)
         compute_cycles, feed_cycles = height * width * 16 / 1024, (height + width) * 32 / 64
-        cost = steps * max(compute_cycles, feed_cycles) + height * width * (2 if pieces == 1 else 8) / 64 + 1000
-        for number in range(-(-m // height) * -(-n // width) * groups * pieces):
+        cost = steps * max(compute_cycles, feed_cycles) + height * width * (2 if split == 1 else 8) / 64 + 1000
+        for number in range(tiles * pieces):
             busy[number % 108] += cost
         best = min(best, max(busy))
     return best / 1.41e9
