@@ -37,6 +37,8 @@ from dse.uncertainty import PAIR, RESIDUAL, residual_row
 from dse.validation import is_run, predicted_cases, read_cases, read_files, with_constants
 from dse.validation_networks import is_network
 from hw_models.chip import Chip
+from hw_models.devices import chip
+from hw_models.devices import names as all_chips
 from hw_models.stack import DEVICE_FIELDS, Stack
 from hw_models.stacks import GENERIC, Constants, names, shipped
 
@@ -59,6 +61,8 @@ OF_NETWORKS = (
 )  # fmt: skip
 #: Digits of a constant as written: far more than it is known to.
 DIGITS = 5
+#: Distance from an end of its range, of the range, at which a constant is written as that end.
+AT_END = 1e-6
 Say = Callable[[str], None]
 Pair = tuple[str, str]
 
@@ -341,16 +345,28 @@ def on_dies(cases: Sequence[Case]) -> list[Case]:
 
 
 def _for_dies(made: Constants, cases: Sequence[Case]) -> Constants:
-    """With the rows of a chip for each other chip of its die that rows ran on and that has none of the field."""
+    """With the rows of a chip for each other chip of its die that rows ran on and that has none of the field.
+
+    What lanes sustain is written for all chips of the table whose cores are alike.
+    """
     chips = {case.design.chip.name: case.design.chip for case in cases if case.design is not None}
-    have = {(row["name"], row["field"]) for row in made.rows if row["scope"] == "device"}
-    more = [
-        {**row, "name": name} for row in made.rows if row["scope"] == "device" and row["name"] in chips
-        for name, part in sorted(chips.items())
-        if same(part) == same(chips[row["name"]]) and (name, row["field"]) not in have
-    ]  # fmt: skip
-    rows = sorted([*made.rows, *more], key=lambda row: (row["scope"], row["name"], row["field"]))
-    return Constants(tuple(rows), made.source)
+    rows = list(made.rows)
+    have = {(row["name"], row["field"]) for row in rows if row["scope"] == "device"}
+    for row in [row for row in rows if row["scope"] == "device" and row["name"] in chips]:
+        die = [name for name in sorted(chips) if same(chips[name]) == same(chips[row["name"]])]
+        alike = [name for name in all_chips() if cores(chip(name)) == cores(chips[row["name"]])]
+        for name in dict.fromkeys([*die, *(alike if row["field"] == "lane_efficiency" else [])]):
+            if (name, row["field"]) not in have:
+                where = row["where"] if name in die else f"of {row['name']}, whose cores are alike"
+                rows.append({**row, "name": name, "where": where})
+                have.add((name, row["field"]))
+    return Constants(tuple(sorted(rows, key=lambda row: (row["scope"], row["name"], row["field"]))), made.source)
+
+
+def cores(part: Chip) -> tuple[object, ...]:
+    """Equal for chips of one kind of core, whatever their number and clock."""
+    lanes = float(part.vector_lanes) / float(part.array_count)
+    return part.compute, part.process, part.array_rows, part.array_columns, part.arrays_per_core, lanes
 
 
 def _fit(
@@ -394,8 +410,11 @@ def _written(item: Fitted, train: Sequence[Case]) -> dict[str, str]:
 
 def _row(item: Fitted, source: str, where: str) -> dict[str, str]:
     scope, name, field = item.key
+    low, high = item.prior.low, item.prior.high
+    # a solution approaches an end of its range and never reaches it
+    value = next((end for end in (low, high) if abs(item.value - end) < AT_END * (high - low)), item.value)
     return {
-        "scope": scope, "name": name, "field": field, "unit": item.prior.unit, "value": _text(item.value),
+        "scope": scope, "name": name, "field": field, "unit": item.prior.unit, "value": _text(value),
         "low": _text(item.prior.low), "high": _text(item.prior.high), "standard_error": _text(item.standard_error, 2),
         "source": source, "where": where, "confidence": "fitted",
     }  # fmt: skip

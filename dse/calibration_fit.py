@@ -403,8 +403,8 @@ class Residuals(Protocol):
 
 def fit(
     observed: Sequence[Observed], wanted: Mapping[Key, Prior], known: bool | Constants = False,
-    *, start: Mapping[Key, float] | None = None, cache: dict[Any, dict[Key, float]] | None = None, by_stack: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    *, start: Mapping[Key, float] | None = None, cache: dict[Any, dict[Key, float]] | None = None,
+    by_stack: bool = False, say: Callable[[str], None] = lambda text: None,
 ) -> list[Fitted]:  # fmt: skip
     """Fit the wanted constants to measured steps; others stay as `known` (see `hw_models.stacks.stack`) has them.
 

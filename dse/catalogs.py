@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from dse.errors import listed, nearest
+from dse.network_files import refused_sequence
 from hw_models import clusters as cluster_table
 from hw_models import devices as chip_table
 from hw_models import stacks as stack_table
@@ -85,8 +86,10 @@ class Presets(Mapping[str, Callable[..., Made]], Generic[Made]):
 
 def _workload(name: str, sequence: int | None = None, global_batch: int = 1024) -> Workload:
     """Arguments: sequence [tokens a sample; None: the published one], global_batch [samples a step]."""
-    chosen = network_table.default_sequence(name) if sequence is None else sequence
-    return Workload(network_table.network(name), chosen, global_batch)
+    network = network_table.network(name)
+    if sequence is not None and (allowed := refused_sequence(network, sequence)):
+        raise ValueError(f"sequence: found {sequence!r}, allowed: {allowed}")
+    return Workload(network, network_table.default_sequence(name) if sequence is None else sequence, global_batch)
 
 
 def _chip(name: str) -> Chip:

@@ -21,7 +21,8 @@ def run_network(options: argparse.Namespace) -> int:
 
     path = picture_path(options.out)
     network, length = named_network(options.name)
-    found = network_report(network, sequence=options.sequence or length or None, micro_batch=options.micro_batch)
+    tokens = options.sequence or (length if length > 1 else None)
+    found = network_report(network, sequence=tokens, micro_batch=options.micro_batch)
     scheduled = _scheduled(options, network, length) if options.chip else None
     if options.json:
         print_json(found.to_plain() | ({"schedule": scheduled.to_plain()} if scheduled else {}))

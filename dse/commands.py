@@ -300,13 +300,15 @@ def evaluation_text(result: Evaluation, design: Design, steps: int | None) -> st
     from dse.inputs import plan_words
     from dse.text_tables import table_text
     from dse.units import format_quantity
-
-    def shown_value(name: str, value: float, unit: str) -> str:
-        return f"{value:.1%}" if name in SHARES else format_quantity(value, unit)
+    from dse.words import in_words_of, length_text
 
     workload = design.workload
+
+    def shown_value(name: str, value: float, unit: str) -> str:
+        return f"{value:.1%}" if name in SHARES else in_words_of(workload, format_quantity(value, unit))
+
     head = [
-        f"{workload.network.name}, sequence {workload.sequence}, global batch {workload.global_batch}, "
+        f"{workload.network.name}, {length_text(workload)}global batch {workload.global_batch}, "
         f"on {int(design.cluster.devices)} {design.chip.name} ({design.cluster.name}, {design.stack.name})",
         f"plan: {plan_words(design.plan)}",
     ]
@@ -319,13 +321,13 @@ def evaluation_text(result: Evaluation, design: Design, steps: int | None) -> st
         {
             "metric": name,
             "value": shown_value(name, result.value(name), METRICS[name][0]),
-            "meaning": METRICS[name][1],
+            "meaning": in_words_of(workload, METRICS[name][1]),
         }
         for name in shown
     ]
     if steps is not None and not broken:
         rows += [
-            {"metric": name, "value": format_quantity(value, unit), "meaning": f"{steps} steps, {scope}"}
+            {"metric": name, "value": shown_value(name, value, unit), "meaning": f"{steps} steps, {scope}"}
             for name, (value, unit, scope) in totals(result, design, steps).items()
         ]
     return "\n".join([*head, "", table_text(rows)])

@@ -55,7 +55,7 @@ from dse.config_sections import (
     unknown_key,
 )
 from dse.errors import listed, nearest, shorten
-from dse.network_files import as_network, is_network, names_file, read_network, usual_sequence
+from dse.network_files import as_network, is_network, names_file, read_network, refused_sequence, usual_sequence
 from dse.spec import (
     ALL_DEVICES,
     Catalog,
@@ -342,6 +342,8 @@ def _workload(section: Section) -> Workload:
     if not values["sequence"]:
         allowed = "tokens a sample: the network does not say how long one is"
         raise_faults([Fault("nothing", allowed, location=("sequence",))])
+    if allowed := refused_sequence(values["network"], values["sequence"]):
+        raise_faults([Fault(str(values["sequence"]), allowed, location=("sequence",))])
     return Workload(**values)
 
 

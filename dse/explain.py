@@ -149,6 +149,7 @@ class Account:
     operators   of one device, longest first;  streams  operator time a step by the stream that binds it [s]
     resources   what the step waits for: streams, exposed communication, bubble, update, overhead [s], largest first
     elasticities  by size;  unmoved  parameters without effect;  unstepped  parameters that are 0 now
+    clock       at which the step runs [Hz]: below the chip's own where a power cap holds it
     """
 
     design: Design
@@ -165,6 +166,7 @@ class Account:
     elasticities: tuple[Elasticity, ...]
     unmoved: tuple[str, ...]
     unstepped: tuple[str, ...]
+    clock: float
 
     @property
     def feasible(self) -> bool:
@@ -220,6 +222,7 @@ def account(design: Design, limits: Limits = ()) -> Account:
         elasticities=moved,
         unmoved=unmoved,
         unstepped=unstepped,
+        clock=_number(r.chip.clock),
     )
 
 

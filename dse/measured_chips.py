@@ -17,6 +17,7 @@ from dse.measured_runs import Case, Row
 from hw_models.chip import Chip
 from hw_models.devices import chip, published
 from hw_models.physical.area import area_by_block, die_area
+from hw_models.physical.cost import silicon_area
 from hw_models.physical.power import sustained_power, tdp
 from hw_models.technology import Technology, technology
 
@@ -35,7 +36,7 @@ EXCLUDED = {
     "A100-PCIe-80GB": "the A100 die under the power limit of its slot",
     "H100-PCIe": "the H100 die under the power limit of its slot",
     "MI250X": "two dies in a package, no preset; its die is tested by the photo of MI210",
-    "MI300X": "twelve chiplets of two processes counted as one die; its boost clock is not sustained",
+    "MI300X": "twelve chiplets of two processes, here of one; its boost clock is not sustained",
     "Gaudi3": "two dies of an undisclosed process, no preset",
     "Cerebras WSE-2": "a wafer, not a die",
     "Cerebras WSE-3": "a wafer, not a die",
@@ -266,7 +267,7 @@ def predicted(row: str, quantity: str, fit: Fit | None = None) -> float | None:
     device = chip(CHIPS[row])
     found = fitted_technology(device.process, device.hbm, constants)
     if quantity == "area":
-        return float(die_area(device, found))
+        return float(silicon_area(device, found))
     measured = published(CHIPS[row]).tdp_kind == "measured maximum"
     return float((sustained_power if measured else tdp)(device, found))
 

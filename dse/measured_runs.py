@@ -354,7 +354,8 @@ def mixture_of(row: Row, padding: int) -> DecoderTransformer:
     network = published_network(found)
     if (network.layers, network.hidden) != (_whole(row, "layers"), _whole(row, "hidden")):
         raise Skip(f"mixture of experts: {found} has other layers or another hidden size than the row")
-    return replace(network, vocabulary_multiple=padding)
+    found_sizes: DecoderTransformer = replace(network, vocabulary_multiple=padding)
+    return found_sizes
 
 
 def plan_of(row: Row, rules: StackRules) -> Plan:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dse.errors import ConfigError, Problem
+from dse.errors import ConfigError, Problem, nearest
 from workloads.graph import Graph, GraphNetwork
 from workloads.importers import calculon, huggingface, network_file, scalesim
 from workloads.importers.imported import Imported
@@ -25,13 +25,11 @@ from workloads.published import names as network_names
 
 __all__ = [
     "SUFFIXES", "as_network", "import_network", "is_network", "load_network", "names_file", "notes_of", "read_network",
-    "usual_sequence",
+    "refused_sequence", "usual_sequence",
 ]  # fmt: skip
 
 #: Endings of files that may hold a network.
 SUFFIXES = (".json", ".yaml", ".yml", ".csv", ".onnx")
-#: Samples that are so many tokens; other samples have no length.
-WORDS = ("sequence", "pair", "segment")
 #: What files said beside their network (tokens a sample, notes), by network; the last ones.
 _SAID: dict[Network, Imported] = {}
 KEPT = 64
@@ -84,6 +82,8 @@ def notes_of(network: Network) -> tuple[str, ...]:
 
 
 def _imported(file: Path) -> Imported:
+    if _is_absent(file):
+        raise ConfigError([_missing(file)])
     suffix = file.suffix.lower()
     if suffix in (".yaml", ".yml"):
         return _yaml(file)
@@ -99,6 +99,22 @@ def _imported(file: Path) -> Imported:
     return calculon.load(file) if calculon.is_application(tree) else huggingface.load(file)
 
 
+def _is_absent(file: Path) -> bool:
+    """Whether nothing is there; a path that the system refuses is said by what reads it."""
+    try:
+        return not file.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _missing(file: Path) -> Problem:
+    """A path where nothing is: networks beside it and built-in ones are candidates."""
+    folder = file.parent
+    beside = sorted(item.name for item in folder.iterdir() if item.suffix in SUFFIXES) if folder.is_dir() else []
+    near = nearest(file.name, beside) or nearest(file.stem, network_names())
+    return Problem("no such file", f"a network as a file ({', '.join(SUFFIXES)})", file=str(file), nearest=near)
+
+
 def _onnx(file: Path) -> Imported:
     from workloads.importers import onnx
 
@@ -107,7 +123,8 @@ def _onnx(file: Path) -> Imported:
     except FileError:
         raise
     except (ValueError, OSError, ImportError) as error:
-        said = f"a model that cannot be read ({error})"
+        what = str(error).removeprefix(f"{file.name}: ").removeprefix(f"{file.stem}: ")
+        said = f"a model that cannot be read ({what})"
         raise ConfigError([Problem(said, "an ONNX model", file=str(file))]) from None
     return Imported(found, found.sequence)
 
@@ -179,8 +196,16 @@ def _takes_sequence(item: Any) -> bool:
 def usual_sequence(network: Any) -> int:
     """Tokens a sample as published or imported; 1 for images and rows; 0 where it must be given."""
     if isinstance(network, GraphNetwork):
-        return network.sequence if network.sequence > 1 or network.sample not in WORDS else 0
+        return 0 if network.has_length and network.sequence == 1 else network.sequence
     if network in _SAID:
         return _SAID[network].sequence
     name = getattr(network, "name", "")
     return default_sequence(name) if name in network_names() else 0
+
+
+def refused_sequence(network: Any, sequence: int) -> str:
+    """What is allowed in place of so many tokens where a sample has no length; "" where they are as good as any."""
+    if not isinstance(network, GraphNetwork) or network.has_length or sequence == 1:
+        return ""
+    one = f"a sample of {network.name} is one {network.sample}"
+    return f'1, or none: {one} (a GraphNetwork of tokens: sample="sequence")'

@@ -73,7 +73,8 @@ class OperatorLine:
 class Layer:
     """Operators that belong together, of which the network has `count` equal ones in a row.
 
-    kept, boundary   bytes it keeps for its backward pass, and elements that the next layer gets, of one sample
+    kept, boundary   bytes it keeps for its backward pass (fused attention), and elements that the next layer gets, of
+                     one sample
     members          names of the equal ones
     """
 
@@ -180,17 +181,17 @@ def total(parts: Iterable[Work]) -> Work:
 def network_report(network: Network, *, sequence: int | None = None, micro_batch: int = 1) -> NetworkReport:
     """A network, layer by layer.
 
-    sequence      tokens a sample; None: as published, 1 where a sample is no text
+    sequence      tokens a sample; None: as published, 1 where a sample has no length
     micro_batch   samples that share one reading of the weights
     """
     if isinstance(micro_batch, bool) or not isinstance(micro_batch, int) or micro_batch < 1:
         raise ValueError(f"micro_batch: found {micro_batch!r}, allowed: a whole number >= 1")
     length = sequence or int(getattr(network, "sequence", 0) or _published(network.name))
+    if isinstance(network, GraphNetwork) and network.has_length and network.sequence == 1 and sequence is None:
+        raise ValueError(f"sequence: found none for the network {network.name!r}, allowed: a whole number >= 1")
     source = str(getattr(network, "source", ""))
     if isinstance(network, GraphNetwork):
-        graph: Any = network.graph(length)
-        if not isinstance(graph, Graph):  # what a function of the user's returned
-            raise ValueError(f"network: found {network.name!r}, which returns {type(graph).__name__}, allowed: a Graph")
+        graph = network.graph(length)
         alone, between = _graph_layers(graph, network.blocks(length), micro_batch)
         runs, links = merged(alone, between)
         return NetworkReport(network.name, source, sample(network), length, micro_batch, runs, links)
@@ -255,7 +256,7 @@ def _block_layer(block: Block, samples: int) -> Layer:
     lines += [_line(one.name, (), (one,), samples, 0) for one in block.vectors]
     saved = block.saved
     own = block.parameters - block.shared_parameters
-    kept = saved.sequence + saved.tensor + saved.core + saved.statistics
+    kept = saved.sequence + saved.tensor + saved.statistics  # with a fused attention kernel, as graphs count it
     return Layer(block.name, block.count, tuple(lines), own, kept, block.boundary)
 
 

@@ -19,7 +19,7 @@ from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS, TIME_PARTS
 from dse.explain import PartDifference, part_differences
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans
-from dse.network_files import load_network, names_file, usual_sequence
+from dse.network_files import load_network, names_file, refused_sequence, usual_sequence
 from dse.results import Evaluation
 from dse.rows import one_row
 from hw_models.chip import Chip
@@ -227,6 +227,8 @@ def _model(name: str) -> Network:
 
 def _sequence(network: Network, sequence: int | None) -> int:
     if sequence is not None:
+        if allowed := refused_sequence(network, sequence):
+            raise ValueError(f"sequence: found {sequence!r}, allowed: {allowed}")
         return sequence
     if usual := usual_sequence(network):
         return usual

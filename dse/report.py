@@ -21,6 +21,7 @@ from dse.words import (
     PLAN_KEY,
     WORDS,
     in_bytes,
+    in_words_of,
     input_text,
     join,
     limit_text,
@@ -32,6 +33,7 @@ from dse.words import (
     short_plan,
     signed,
 )
+from hw_models.chip import DATAFLOW, NOC, Chip
 
 if TYPE_CHECKING:
     from dse.api import SearchReport
@@ -77,9 +79,10 @@ def _plan_verdict(report: PlanReport) -> str:
     if not report.best:
         return f"No plan fits: {counts}."
     best = report.best[0].evaluation
+    rate = in_words_of(report.workload, metric_text("throughput", best.value("throughput")))
     return (
         f"Best of all: {short_plan(report.best[0].plan)}: {metric_text('step_time', best.value('step_time'))} a step, "
-        f"{metric_text('throughput', best.value('throughput'))}, MFU {percent(best.value('mfu'))}, "
+        f"{rate}, MFU {percent(best.value('mfu'))}, "
         f"{in_bytes(best.value('memory'))} of {in_bytes(float(report.chip.hbm_capacity))} a device. {counts}."
     )
 
@@ -107,7 +110,8 @@ def _power_rows(report: PlanReport) -> list[list[str]]:
          "not given by the cluster" if overhead is None
          else f"{devices:,} x {format_quantity(overhead / devices, 'W')}"],
         ["power of the cluster", format_quantity(total, "W"), "chips only" if overhead is None else "both, PUE 1"],
-        ["energy a token", metric_text("energy_per_token", best.value("energy_per_token")), "chips and links"],
+        [in_words_of(report.workload, text) for text in
+         ("energy per token", metric_text("energy_per_token", best.value("energy_per_token")), "chips and links")],
     ]  # fmt: skip
 
 
@@ -115,7 +119,8 @@ def _rate_rows(report: PlanReport) -> list[list[str]]:
     best = report.best[0].evaluation
     day = best.value("throughput") * 86400
     return [
-        ["tokens a day", f"{day / 1e9:,.4g} billion", "give tokens for time and cost of a whole training"],
+        [in_words_of(report.workload, "tokens a day"), f"{day / 1e9:,.4g} billion",
+         "give tokens for time and cost of a whole training"],
         ["price", format_quantity(report.price, "USD/h"), _price_source(report)],
     ]
 
@@ -125,7 +130,7 @@ def _run_rows(run: Run, report: PlanReport) -> list[list[str]]:
     energy = run.energy if run.total_energy is None else run.total_energy
     of = "chips and links" if run.total_energy is None else "chips, links, host and network"
     return [
-        ["tokens", f"{run.tokens:,}", f"{run.steps:,} steps of {per_step:,}"],
+        [in_words_of(report.workload, "tokens"), f"{run.tokens:,}", f"{run.steps:,} steps of {per_step:,}"],
         ["time to train", format_quantity(run.time, "s"), "steps x step time, without failures and restarts"],
         ["cost", money(run.usd), _price_source(report)],
         ["energy", f"{energy / 3.6e9:,.4g} MWh", of],
@@ -283,10 +288,12 @@ def _design_table(report: SearchReport) -> tuple[list[str], list[list[str]]]:
     """Front rows, best by the first objective first: objectives, key hardware, plan (whose degrees are the devices)."""
     objectives = report.problem.objectives
     headings = ["row", *(o.name.replace("_", " ") for o in objectives), "peak", "SRAM", "HBM", "links", "plan"]
+    designs = [report.design(row) for row in range(min(DESIGNS, len(report)))]
+    kinds = _kinds([design.chip for design in designs])
+    headings[-1:-1] = ["chip"] if any(kinds) else []
     rows = []
-    for row in range(min(DESIGNS, len(report))):
-        design, values = report.design(row), report.result.values[row]
-        chip = design.chip
+    for row, design in enumerate(designs):
+        chip, values = design.chip, report.result.values[row]
         hardware = [
             format_quantity(float(chip.peak_flops(design.training.precision)), "FLOP/s", digits=3),
             format_quantity(float(chip.shared_sram), "B"),
@@ -295,8 +302,22 @@ def _design_table(report: SearchReport) -> tuple[list[str], list[list[str]]]:
             format_quantity(float(chip.scale_up_bandwidth), "B/s", digits=3),
         ]
         shown = [_objective(o.name, o.unit, float(value)) for o, value in zip(objectives, values, strict=True)]
-        rows.append([str(row), *shown, *hardware, short_plan(design.plan)])
+        rows.append([str(row), *shown, *hardware, *([kinds[row]] if any(kinds) else []), short_plan(design.plan)])
     return headings, rows
+
+
+def _kinds(chips: Sequence[Chip]) -> list[str]:
+    """What tells chips of a table apart beside its numbers: of process, memory, dataflow, network, dies and cap those
+    in which they differ."""
+    columns = [
+        [chip.process for chip in chips], [chip.hbm for chip in chips],
+        [DATAFLOW[int(chip.dataflow)] for chip in chips],
+        [f"{NOC[int(chip.noc)]} NoC".replace("none", "no") for chip in chips],
+        [f"{int(chip.dies)} die{'s' if chip.dies > 1 else ''}" for chip in chips],
+        [f"cap {format_quantity(float(chip.power_cap), 'W')}" if chip.power_cap else "no cap" for chip in chips],
+    ]  # fmt: skip
+    differing = [column for column in columns if len(set(column)) > 1]
+    return [", ".join(column[row] for column in differing) for row in range(len(chips))]
 
 
 def _objective(name: str, unit: str, value: float) -> str:

@@ -90,7 +90,8 @@ def _head(plan: FloorPlan) -> str:
     return (
         f"{chip_name(plan)}: {counted(plan.fact('cores'), 'core')}, {int(chip.array_count):,} {kind} of "
         f"{int(chip.array_rows)} x {int(chip.array_columns)} multiply-adds, {int(chip.vector_lanes):,} vector lanes, "
-        f"{_shown(plan, 'clock')}. Die {_shown(plan, 'die_area')}, TDP {_shown(plan, 'tdp')}, "
+        f"{_shown(plan, 'clock')}. Die {_shown(plan, 'die_area')}, TDP {_shown(plan, 'tdp')}"
+        f"{_cap_of(plan)}, "
         f"{format_quantity(plan.peaks[0].flops, 'FLOP/s')} {plan.peaks[0].precision}, "
         f"{in_bytes(plan.fact('hbm_capacity'))} at {_shown(plan, 'hbm_bandwidth')}."
     )
@@ -125,14 +126,24 @@ def _input(item: Any, chip: Chip) -> str:
     value, names = getattr(chip, item.name), item.metadata.get("names")
     if isinstance(value, Mapping):
         return ", ".join(f"{key} x{rate:g}" for key, rate in value.items())
+    if item.name == "power_cap" and not value:
+        return "none"
     return str(names[int(value)]) if names else input_text(value, item.metadata.get("unit", ""))
 
 
+def _cap_of(plan: FloorPlan) -> str:
+    """The cap, where it is below the design power."""
+    return f" capped at {_shown(plan, 'power_cap')}" if 0.0 < float(plan.chip.power_cap) < plan.fact("tdp") else ""
+
+
 def _cap_words(plan: FloorPlan) -> str | None:
+    """At which clock the chip keeps its cap."""
     if not float(plan.chip.power_cap):
         return None
     clock = format_quantity(plan.fact("capped_clock"), "Hz") if plan.fact("capped_clock") else "no clock"
-    return f"  capped at {_shown(plan, 'power_cap')}: the design power fits at {clock}"
+    firmware = plan.chip.compute == "tensor_core" and 0.0 < plan.fact("capped_clock") < float(plan.chip.clock)
+    follows = "; work that draws less runs faster" if firmware else ""
+    return f"  capped at {_shown(plan, 'power_cap')}: the design power fits at {clock}{follows}"
 
 
 def _which_die(plan: FloorPlan) -> str:

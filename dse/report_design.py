@@ -14,6 +14,7 @@ from dse.units import format_quantity
 from dse.words import (
     WORDS,
     in_bytes,
+    in_words_of,
     input_text,
     join,
     limit_text,
@@ -71,9 +72,9 @@ def _verdict(account: Account) -> str:
     first = account.resources[0]
     rest = account.resources[1] if len(account.resources) > 1 else None
     then = f", then {WORDS[rest.name]} ({percent(rest.share, 0)})" if rest else ""
+    rate = in_words_of(account.design.workload, metric_text("throughput", account.value("throughput")))
     return wrapped(
-        f"{metric_text('step_time', account.value('step_time'))} a step, "
-        f"{metric_text('throughput', account.value('throughput'))}, "
+        f"{metric_text('step_time', account.value('step_time'))} a step, {rate}, "
         f"MFU {percent(account.value('mfu'))}, HFU {percent(account.value('hfu'))}. "
         f"Bound by {WORDS[first.name]} ({percent(first.share, 0)} of the step){then}."
     )
@@ -101,16 +102,29 @@ def _energy_section(account: Account) -> str:
     overhead = float(design.cluster.overhead_power)
     devices = int(design.cluster.devices)
     text = (
-        f"{metric_text('energy_per_token', account.value('energy_per_token'))}; a device draws "
+        f"{in_words_of(design.workload, metric_text('energy_per_token', account.value('energy_per_token')))}; "
+        f"a device draws "
         f"{format_quantity(power, 'W')} on average, {percent(power / account.value('tdp'), 0)} of its TDP of "
         f"{format_quantity(account.value('tdp'), 'W')}; host and network add "
         f"{format_quantity(overhead, 'W') + ' a device' if overhead else 'n/a'}; the cluster draws "
         f"{format_quantity(devices * (power + overhead), 'W')}{'' if overhead else ' without host and network'}."
+        f"{_throttled(account)}"
     )
     return section(
         "Energy of a step (whole cluster, chips and links, PUE 1)",
         _shares(account.energy, "J", total=account.value("energy_per_step")),
         wrapped(text, indent=2),
+    )
+
+
+def _throttled(account: Account) -> str:
+    """The clock of a step that a power cap holds below that of the chip."""
+    chip = account.design.chip
+    if account.clock >= float(chip.clock):
+        return ""
+    return (
+        f" The power cap of {format_quantity(float(chip.power_cap), 'W')} holds the clock at "
+        f"{format_quantity(account.clock, 'Hz')} of {format_quantity(float(chip.clock), 'Hz')}."
     )
 
 

@@ -31,6 +31,7 @@ from dse.measured_devices import DEVICES
 from dse.measured_kernels import kernel_cases
 from dse.measured_networks import network_cases
 from dse.measured_parts import memory_cases
+from dse.measured_phaze import template_cases
 from dse.measured_runs import GENERIC, MIXTURES, STACKS, Case, Row, run_case
 from dse.measured_tables import kind_of, read_table
 from dse.validation_networks import ALL_NETWORKS, NETWORKS, Scaling, is_network, scaling
@@ -194,7 +195,7 @@ def validate(
 
     data   a folder of tables; None: the table that the product ships
     sets   names or patterns, of whole names ("training_runs/*") or of their last part ("korthikanti*"); empty: all.
-           One that matches nothing is a set of no rows.
+           One that matches nothing is a set of no rows.  "phaze/*": the published template, shipped.
     rows   keep every compared row
     constants   fitted constants for the training runs; None: those that ship
     """
@@ -204,6 +205,8 @@ def validate(
         return not sets or whole or any(matches(name, glob) for glob in sets)
 
     found, empty = read_cases(data)
+    if sets:  # the few numbers of a template, where they are asked for
+        found += [case for case in template_cases() if wanted(case.set)]
     if constants is not None:
         found = [with_constants(case, constants) for case in found]
     asked = [name for name in SUMMARIES if data is not None and wanted(name)]

@@ -6,17 +6,20 @@ What whole reports say is in dse.report and dse.report_design; how tables are se
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.units import format_quantity
+from workloads.graph import GraphNetwork
+from workloads.network import Workload
 from workloads.plan import CHOICES, Plan
 
 __all__ = [
-    "PLAN_KEY", "WORDS", "in_bytes", "input_text", "join", "limit_text", "metric_text", "money", "percent",
-    "scene_text", "section", "short_plan", "signed",
+    "PLAN_KEY", "WORDS", "in_bytes", "in_words_of", "input_text", "join", "length_text", "limit_text", "metric_text",
+    "money", "percent", "sample_word", "scene_text", "section", "short_plan", "signed",
 ]
 
 #: Words for parts of a step and for what it waits for.
@@ -142,13 +145,31 @@ def limit_text(name: str, found: float, limit: float, unit: str, relation: str =
     return f"{name}: {format_quantity(found, unit)}, must be {allowed}"
 
 
+def sample_word(workload: Workload) -> str:
+    """What one of `workload.tokens` is: a token, or a sample that has no length (an image, an impression)."""
+    network = workload.network
+    return network.sample if isinstance(network, GraphNetwork) and not network.has_length else "token"
+
+
+def in_words_of(workload: Workload, text: str) -> str:
+    """A text about tokens as one about what the workload trains; names of metrics stay."""
+    word = sample_word(workload)
+    return text if word == "token" else re.sub(r"(?<![_A-Za-z])([kMGT]?)token(?=s?\b)", rf"\1{word}", text)
+
+
+def length_text(workload: Workload) -> str:
+    """`sequence 2,048, ` where samples have a length."""
+    return f"sequence {workload.sequence:,}, " if sample_word(workload) == "token" else ""
+
+
 def scene_text(design: Design) -> str:
     """What is trained, on what, how."""
     workload, training = design.workload, design.training
+    tokens = in_words_of(workload, f"{workload.tokens:,} tokens a step")
     return (
         f"{workload.network.name} on {int(design.cluster.devices):,} {design.chip.name} ({design.cluster.name}, "
-        f"stack {design.stack.name}): sequence {workload.sequence:,}, global batch {workload.global_batch:,} "
-        f"({workload.tokens:,} tokens a step), {training.precision}, {training.optimizer}, "
+        f"stack {design.stack.name}): {length_text(workload)}global batch {workload.global_batch:,} "
+        f"({tokens}), {training.precision}, {training.optimizer}, "
         f"{training.attention} attention"
     )
 

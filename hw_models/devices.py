@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hw_models.chip import Chip
-from hw_models.physical.area import die_area
+from hw_models.physical.cost import silicon_area
 from hw_models.physical.power import sustained_power, tdp
 from hw_models.tables import Row, distinct, number, pairs, table, unknown
 from hw_models.technology import technology
@@ -22,7 +22,7 @@ class Published:
     """What a vendor published of a chip; None: not published.
 
     die_area        [m2]; die_area_kind "published" or "upper bound"; None: "undisclosed", or "not a target" of a model
-                    that counts several dies of several processes as one
+                    that takes dies of several processes as of one
     tdp             [W]; tdp_kind "design", or "measured maximum" where no design power was given; None: "undisclosed",
                     or "not a target" where it is of more than the model counts (`assumptions` says of what)
     measured_power  largest power measured in production [W]
@@ -108,7 +108,7 @@ def comparisons(name: str) -> tuple[Comparison, ...]:
     power, sustained = float(tdp(device, constants)), float(sustained_power(device, constants))
     reference = sustained if known.tdp_kind == "measured maximum" else power
     rows = [
-        Comparison(name, "die area", "m2", float(die_area(device, constants)), known.die_area, known.die_area_kind),
+        Comparison(name, "die area", "m2", float(silicon_area(device, constants)), known.die_area, known.die_area_kind),
         Comparison(name, "TDP", "W", reference, known.tdp, known.tdp_kind),
     ]
     if known.measured_power is not None and known.tdp_kind == "design":

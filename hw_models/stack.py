@@ -55,8 +55,8 @@ class Stack:
     )
     step_overhead: Any = quantity("s", "once a step: data loading, logging, loss scaling", 0.0, low=0)
     jitter: Any = quantity(
-        "", "standard deviation of a device's micro-batch over its mean; a step waits for the slowest device", 0.0, low=0,
-        high=1,
+        "", "standard deviation of a device's micro-batch over its mean; a step waits for the slowest device", 0.0,
+        low=0, high=1,
     )
     vector_passes: Any = quantity(
         "", "memory traffic of element-wise passes over that of one fused kernel each", 1.0

@@ -56,6 +56,7 @@ class Technology:
     bank_energy: Any = quantity("J/B", "one byte from or to a bank of shared SRAM, without the way to it", None)
     wire_energy: Any = quantity("J/B/m", "one byte over a wire of the network on chip, per length", None)
     router_energy: Any = quantity("J/B", "one byte through a router of the network on chip", None)
+    die_to_die_energy: Any = quantity("J/B", "one byte from one die of a package to another, both ends", None)
     hbm_energy: Any = quantity("J/B", "one byte from or to HBM, device and PHY", None)
     link_energy: Any = quantity("J/B", "one byte sent over a chip-to-chip link, both ends", None)
     network_energy: Any = quantity("J/B", "one byte sent over the network between nodes", None)

@@ -158,7 +158,7 @@ def test_a_cap_that_no_clock_meets_is_a_violation_with_a_number(name: str) -> No
 @pytest.mark.parametrize("name", names())
 def test_without_a_topology_or_banks_nothing_limits_but_the_bandwidth_of_shared_sram(name: str) -> None:
     device = chip(name)
-    assert (device.noc, device.sram_banks, device.power_cap, device.dies) == (0, 0, 0.0, 1)
+    assert (device.noc, device.sram_banks, device.power_cap) == (0, 0, 0.0)
     assert shared_sram_supply(device) is device.shared_sram_bandwidth
 
 
@@ -258,6 +258,26 @@ def test_two_dies_share_the_logic_pay_for_their_links_and_pass_the_reticle() -> 
     assert excess[0] > 0 > excess[1]
     assert found.column("die_yield")[1] > found.column("die_yield")[0]
     assert found.column("chip_cost")[1] < found.column("chip_cost")[0]
+
+
+def test_bytes_that_cross_to_another_die_and_links_that_leak_are_paid_for() -> None:
+    # four dies: three of four bytes between shared SRAM and a core cross, 0.5 pJ a bit; a tenth more silicon leaks
+    one, t = chip("h100-sxm"), technology("5nm", "hbm3")
+    four = with_(one, dies=4)
+    crossed = float(shared_sram_byte_energy(four, t)) - t.shared_sram_energy
+    assert crossed == pytest.approx(0.75 * 4e-12)
+    leaking = 0.1 * t.leakage * float(die_area(one, t))
+    moved = one.shared_sram_bandwidth * crossed * t.peak_activity
+    assert float(tdp(four, t)) - float(tdp(one, t)) == pytest.approx(leaking + moved)
+    batch = evaluate(design(with_(one, dies=np.array([1.0, 4.0])[:, None]), Plan(data=8)))
+    alone = [evaluate(design(with_(one, dies=dies), Plan(data=8))) for dies in (1, 4)]
+    for name in ("step_time", "energy_per_step", "energy_compute", "energy_static", "tdp"):
+        assert batch.column(name).tolist() == [item.value(name) for item in alone]
+    assert alone[1].value("step_time") == alone[0].value("step_time")
+    assert alone[1].value("energy_compute") > alone[0].value("energy_compute")
+    assert alone[1].value("energy_static") - alone[0].value("energy_static") == pytest.approx(
+        8 * alone[0].value("step_time") * leaking
+    )
 
 
 def test_a_metric_that_is_not_wanted_is_not_computed_and_a_wanted_one_has_the_same_bits() -> None:

@@ -18,7 +18,6 @@ from hw_models.physical.cost import (
     area_per_die,
     chip_cost,
     constants,
-    critical_area,
     device_hour_cost,
     die_yield,
     dies_per_wafer,
@@ -72,11 +71,6 @@ def test_a_good_die_by_hand() -> None:
     m = replace(market("7nm"), edge_exclusion=0.0, scribe=0.0)
     assert good_die_cost(1e-4, market=m) == pytest.approx(9346 / 640 * 1.03**3)
     assert good_die_cost(0.08, market=m) == np.inf
-
-
-def test_defects_in_cores_that_can_be_disabled_do_not_kill() -> None:
-    assert critical_area(8e-4, 0.5) == pytest.approx(4e-4)
-    assert critical_area(8e-4, 0.5, spare=0.0) == 8e-4
 
 
 def test_two_dies_yield_better_and_pay_for_their_links() -> None:
@@ -195,8 +189,8 @@ def test_a_chip_has_the_market_of_its_node_and_a_template_has_none() -> None:
 
 
 def test_several_dies_add_their_links_to_the_silicon_and_the_chip_says_how_many_there_are() -> None:
-    one, t, m = chip("b200-sxm"), technology("5nm", "hbm3e"), market("5nm", "hbm3e")
-    two = replace(one, dies=2)
+    two, t, m = chip("b200-sxm"), technology("5nm", "hbm3e"), market("5nm", "hbm3e")
+    one = replace(two, dies=1)
     assert silicon_area(one, t) == die_area(one, t)
     assert float(silicon_area(two, t)) == pytest.approx(1.1 * float(die_area(one, t)))
     assert chip_cost(two, t, market=m) == chip_cost(one, t, market=m, dies=2)

@@ -16,6 +16,7 @@ from dse.elasticity import elasticities
 from dse.evaluation.design import Design
 from dse.evaluation.result import TIME_PARTS
 from dse.explain import Account, account, comparison
+from dse.report_design import account_text
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.clusters import cluster
@@ -209,6 +210,14 @@ def test_collectives_name_their_algorithm_tier_and_bytes() -> None:
 
 def test_one_device_communicates_nothing() -> None:
     assert account(alone(PAPER_CHIP)).collectives == ()
+
+
+def test_a_step_that_its_cap_holds_says_at_which_clock_it_runs() -> None:
+    free = account(gpt3())
+    held = account(replace(gpt3(), chip=replace(a100(), power_cap=0.8 * free.value("average_power"))))
+    assert free.clock == a100().clock and "power cap" not in account_text(free)
+    assert 0.5 * a100().clock < held.clock < a100().clock
+    assert "The power cap of " in account_text(held)
 
 
 def test_limits_give_found_allowed_and_room() -> None:

@@ -281,10 +281,17 @@ def with_chunks(report: SearchReport, chunks: list[Chunk]) -> SearchReport:
 
 @pytest.mark.usefixtures("without_picture")
 def test_a_thin_record_lists_only_rows_that_do_not_depend_on_its_chunks(report: SearchReport, tmp_path: Path) -> None:
-    (chunk,) = report.result.archive.chunks
-    everything = take(chunk, np.ones(len(chunk.front), dtype=bool), list(range(len(chunk))))
-    write_outputs(with_chunks(report, [everything]), tmp_path)
-    lines = table(gzip.decompress((tmp_path / "trials.csv.gz").read_bytes()))
+    def thin(chunk: Chunk, *which: int) -> Chunk:
+        return take(chunk, np.ones(len(chunk.front), dtype=bool), which)
+
+    chunks = report.result.archive.chunks  # as many as the clock made of the search
+    as_cut = [thin(chunk, *range(len(chunk))) for chunk in chunks]
+    row_by_row = [thin(chunk, i) for chunk in chunks for i in range(len(chunk))]
+    for name, cut in (("as_cut", as_cut), ("row_by_row", row_by_row)):
+        write_outputs(with_chunks(report, cut), tmp_path / name)
+    trials, others = ((tmp_path / name / "trials.csv.gz").read_bytes() for name in ("as_cut", "row_by_row"))
+    assert trials == others
+    lines = table(gzip.decompress(trials))
     owners = {tuple(row) for row in report.result.rows.tolist()}
     assert len({line["hardware row"] for line in lines}) == len(owners) + 1, "the front and the nearest miss"
 

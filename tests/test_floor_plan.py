@@ -21,6 +21,7 @@ from hw_models import devices, technology
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.physical import area, cost, power
+from hw_models.physical.dvfs import capped_point
 from workloads.network import Workload
 from workloads.plan import Plan
 from workloads.published import network
@@ -60,7 +61,8 @@ def test_numbers_of_a_small_chip_worked_out_by_hand() -> None:
 def test_blocks_add_up_to_what_a_search_sees(name: str) -> None:
     chip = devices.chip(name)
     known, found = technology.technology(chip.process, chip.hbm), floor_plan(devices.chip(name))
-    assert math.fsum(block.value for block in found.area) == pytest.approx(float(area.die_area(chip, known)), rel=1e-12)
+    silicon = float(cost.silicon_area(chip, known))
+    assert math.fsum(block.value for block in found.area) == pytest.approx(silicon, rel=1e-12)
     assert math.fsum(block.value for block in found.power) == pytest.approx(float(power.tdp(chip, known)), rel=1e-12)
     for table, whole in (("area", "die_area"), ("power", "tdp"), ("cost", "chip_cost"), ("carbon", "embodied_carbon")):
         parts = getattr(found, table)
@@ -165,6 +167,14 @@ def test_a_power_cap_shows_the_clock_that_fits_it() -> None:
     chip = devices.chip("tpu-v4")
     found = floor_plan(replace(chip, power_cap=250.0))
     assert 0 < found.fact("capped_clock") < chip.clock and "capped at 250 W" in found.text()
+    assert "power_cap 250 W instead of none" in found.text() and "runs faster" not in found.text()
+    followed = replace(devices.chip("h100-sxm"), power_cap=400.0)
+    assert "work that draws less runs faster" in floor_plan(followed).text()
+    # a cap that the lowest clock of a search does not meet is met by none here
+    least = 250.0 * (1.0 + float(capped_point(found.chip, found.technology).excess))
+    below, above = (floor_plan(replace(chip, power_cap=share * least)) for share in (0.99, 1.01))
+    assert below.fact("capped_clock") == 0.0 and "fits at no clock" in below.text()
+    assert above.fact("capped_clock") > chip.clock / 16
     with pytest.raises(KeyError):
         floor_plan(chip).fact("capped_clock")
     both = chip_comparison(floor_plan(chip), found)

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from dse.catalogs import networks
 from dse.cli import main
 from dse.network_report import PHASES, Work, network_report
 from dse.plots_network import kind_of, places
+from workloads.graph import Graph, GraphNetwork
+from workloads.layers.convolution import Conv
 from workloads.operators import Matmul, Vector
 from workloads.published import network
 
@@ -140,12 +143,40 @@ def test_sequences_change_transformers(run: Any) -> None:
         ("network show resnet-50", "resnet50"), ("network draw resnet50", "show"),
         ("network show resnet50 --out a.jpg", ".png or .svg"), ("network show resnet50 --out no/such/a.png", "folder"),
         ("network show resnet50 --micro-batch 0", "whole number >= 1"), ("network show json:dumps", "network"),
-        ("network show missing.yaml", "missing.yaml"),
+        ("network show missing.yaml", "missing.yaml: found no such file"),
+        ("network show resnet50.onnx", "did you mean resnet50?"),
+        (f"network show {Path(__file__).parent}/data/onnx/gpt2.onnx", "sequence: found none"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_message_and_status_2(run: Any, text: str, words: str) -> None:
     status, out, err = run(text)
     assert status == 2 and words in err and not out and "Traceback" not in err
+
+
+def test_images_are_counted_as_images_and_have_no_length(run: Any) -> None:
+    scene = "--network resnet50 --chip h100-sxm --devices 8 --global-batch 2048"
+    for command in ("evaluate", "explain", "plan"):
+        status, text, _ = run(f"{command} {scene}" + (" --data 8 --micro-batch 64" if command != "plan" else ""))
+        assert status == 0 and " image/s" in text and "sequence 1" not in text and "2,048 tokens" not in text
+    assert "energy_per_token" in run(f"evaluate {scene} --data 8")[1]  # metrics keep their names
+    for command in ("evaluate", "plan"):
+        status, _, err = run(f"{command} {scene} --sequence 128")
+        assert status == 2 and "--sequence: found 128; allowed: 1, or none: a sample of resnet50 is one image" in err
+    with pytest.raises(ValueError, match="a sample of resnet50 is one image"):
+        networks.resnet50(sequence=128)
+
+
+def test_what_a_user_forgets_in_a_graph_is_named() -> None:
+    graph = Graph("mine")
+    data = graph.input((3, 8, 8))
+    for operator, value, message in (
+        (Conv, data, "found the operator <class"), ("conv", data, "found the operator 'conv'"),
+        (Conv(4, 3), 0, "found the input 0"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            graph.add(operator, value)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="network 'mine': its function returned NoneType, allowed: a Graph"):
+        network_report(GraphNetwork("mine", lambda sequence: None))  # type: ignore[arg-type, return-value]
 
 
 def test_a_network_of_the_users_own_is_shown(run: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from dse.api import problem_of, search
 from dse.config import load_search, shipped_searches
 from dse.export import write_outputs
+from dse.validation import validate
 from hw_models.chip import Chip
 from hw_models.physical.area import BLOCKS, area_by_block, die_area
 from hw_models.physical.phaze import TEMPLATE, is_valid, largest_area, memory_areas, phaze_area, phaze_space
@@ -74,6 +75,15 @@ def test_exactly_29360_of_75712_designs_are_valid() -> None:
     assert AREAS.shape == (75_712,) and np.all(np.isfinite(AREAS))
     assert int(np.sum(is_valid(AREAS, SPACE["tensor_cores"], SPACE["vector_cores"]))) == 29_360
     assert float(np.max(AREAS[is_valid(AREAS, SPACE["tensor_cores"], SPACE["vector_cores"])])) == largest_area()
+
+
+def test_the_published_template_is_validated_where_it_is_asked_for() -> None:
+    found = validate(sets=("phaze/*",), rows=True)
+    assert found.rows is not None and len(found.rows) == 5
+    for row in found.rows:
+        assert row.predicted == pytest.approx(row.measured, rel=1e-8), row.row_id
+    assert {row.measured for row in found.rows} >= {29_360.0, 75_712.0}
+    assert not any(score.set.startswith("phaze") for score in validate().sets)
 
 
 def test_the_global_buffer_is_63_percent_of_the_largest_valid_die() -> None:

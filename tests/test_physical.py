@@ -16,7 +16,7 @@ from hw_models.physical.area import BLOCKS, area_by_block, die_area, serdes_area
 from hw_models.physical.dvfs import (
     capped_clock_ratio,
     capped_point,
-    capped_step,
+    capped_step_clock,
     power_at,
     power_capped_clock,
     voltage_ratio,
@@ -378,12 +378,17 @@ def test_a_capped_step_agrees_with_a_scan_of_clocks() -> None:
         if energy / time <= cap:
             best = time, energy
     assert best is not None
-    found = capped_step(
-        cap, clocked, other, static=static, leakage=leakage, core_energy=core, other_energy=rest
-    )
-    assert [float(value) for value in found] == pytest.approx(best, rel=1e-3)
-    uncapped = capped_step(1e3, clocked, other, static=static, leakage=leakage, core_energy=core, other_energy=rest)
-    assert [float(value) for value in uncapped] == pytest.approx([1.0, 160.0])
+    parts = {"static": static, "leakage": leakage, "core_energy": core, "other_energy": rest}
+    assert _capped_step(cap, clocked, other, **parts) == pytest.approx(best, rel=1e-3)
+    assert _capped_step(1e3, clocked, other, **parts) == pytest.approx((1.0, 160.0))
+
+
+def _capped_step(cap: float, clocked: float, other: float, **parts: float) -> tuple[float, float]:
+    """Time and energy of a step at the clock that holds the cap."""
+    x = float(capped_step_clock(cap, clocked, other, **parts))
+    time, switching = clocked / x + other, max(0.67, x) ** 2
+    static = parts["static"] + parts["leakage"] * switching
+    return time, static * time + parts["core_energy"] * switching + parts["other_energy"]
 
 
 @pytest.mark.parametrize("clocked", [0.35, 0.5, 0.65])
@@ -397,14 +402,11 @@ def test_a_v100_capped_at_150_instead_of_250_watts_trains_bert_as_published(cloc
     switching = drawn - blocks["leakage"] - blocks["idle"]
     core = blocks["arrays"] + blocks["vector"] + blocks["local_sram"] + blocks["shared_sram"]
     share = core / (core + blocks["hbm"] + blocks["links"])
-    time, energy = capped_step(
-        150.0, clocked, 1 - clocked, static=blocks["idle"], leakage=blocks["leakage"],
-        core_energy=switching * share, other_energy=switching * (1 - share),
-    )  # fmt: skip
-    assert float(time) - 1 == pytest.approx(0.068, abs=0.03)
-    assert float(energy) / drawn - 1 == pytest.approx(-0.137, abs=0.03)
-    unchanged, _ = capped_step(
-        250.0, clocked, 1 - clocked, static=blocks["idle"], leakage=blocks["leakage"],
-        core_energy=switching * share, other_energy=switching * (1 - share),
-    )  # fmt: skip
-    assert float(unchanged) == 1.0
+    parts = {
+        "static": blocks["idle"], "leakage": blocks["leakage"], "core_energy": switching * share,
+        "other_energy": switching * (1 - share),
+    }  # fmt: skip
+    time, energy = _capped_step(150.0, clocked, 1 - clocked, **parts)
+    assert time - 1 == pytest.approx(0.068, abs=0.03)
+    assert energy / drawn - 1 == pytest.approx(-0.137, abs=0.03)
+    assert _capped_step(250.0, clocked, 1 - clocked, **parts)[0] == 1.0

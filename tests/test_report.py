@@ -16,7 +16,7 @@ from dse.config import load_search
 from dse.evaluation.design import Design
 from dse.explain import account, comparison
 from dse.planner import PlanReport, plan
-from dse.report import nothing_fits_text, plan_text, search_text, summary_markdown, validation_text
+from dse.report import _kinds, nothing_fits_text, plan_text, search_text, summary_markdown, validation_text
 from dse.report_design import account_text, comparison_text
 from dse.text_tables import columns_text, table_text, wrapped
 from dse.units import format_quantity
@@ -340,3 +340,10 @@ def test_other_chips_are_compared_with_their_names() -> None:
     text = comparison_text(comparison(gpt3(), replace(gpt3(), chip=chip("a100-sxm-40gb"))))
     assert "a100-sxm-80gb" in text and "a100-sxm-40gb" in text
     assert re.search(r"chip\.hbm_stack_bandwidth +[\d.]+ GB/s +[\d.]+ GB/s", text)
+
+
+def test_rows_whose_columns_agree_are_told_apart_by_what_differs_in_their_chips() -> None:
+    one = a100()
+    assert _kinds([one, replace(one, shared_sram=1e6)]) == ["", ""]
+    other = replace(one, process="5nm", noc="mesh", power_cap=300.0, dies=2)
+    assert _kinds([one, other]) == ["7nm, no NoC, 1 die, no cap", "5nm, mesh NoC, 2 dies, cap 300 W"]

@@ -149,6 +149,10 @@ class Graph:
         name = name or f"{type(operator).__name__.lower()} {len(self.nodes)}"
         if not inputs:
             raise ValueError(f"{name}: found no input, allowed: at least one (graph.input for data)")
+        if isinstance(operator, type) or not isinstance(operator, Operator):
+            raise ValueError(f"{name}: found the operator {operator!r}, allowed: an object with counts, as Conv(64, 3)")
+        if strange := [value for value in inputs if not isinstance(value, Value)]:
+            raise ValueError(f"{name}: found the input {strange[0]!r}, allowed: results of graph.input and graph.add")
         if any(value.graph is not self for value in (*inputs, *([shares] if shares else []))):
             raise ValueError(f"{name}: an input belongs to another graph")
         try:
@@ -229,6 +233,10 @@ class Graph:
         return peak
 
 
+#: Samples that are so many tokens.
+WORDS = ("sequence", "pair", "segment")
+
+
 @dataclass(frozen=True)
 class GraphNetwork:
     """A network given as a graph: what `Workload` and `dse.evaluate` take.
@@ -246,6 +254,11 @@ class GraphNetwork:
     sample: str = "image"
     source: str = ""
     tensor_divides: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def has_length(self) -> bool:
+        """Whether a sample is so many tokens or time steps, not one thing (an image, a row)."""
+        return self.sequence > 1 or self.sample in WORDS
 
     def graph(self, sequence: int | None = None) -> Graph:
         """Its operators for samples of so many tokens; built once."""
@@ -271,7 +284,11 @@ def _built(network: GraphNetwork, sequence: int) -> Graph:
     if key not in _GRAPHS:
         if len(_GRAPHS) >= KEPT:
             _GRAPHS.clear()
-        _GRAPHS[key] = network.build(sequence)
+        graph = network.build(sequence)
+        if not isinstance(graph, Graph):  # what a function of the user's returned
+            found = type(graph).__name__
+            raise ValueError(f"network {network.name!r}: its function returned {found}, allowed: a Graph")
+        _GRAPHS[key] = graph
     return _GRAPHS[key]
 
 

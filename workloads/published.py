@@ -18,7 +18,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from workloads.graph import GraphNetwork
+from workloads.graph import WORDS, GraphNetwork
 from workloads.network import Workload
 from workloads.networks import GRAPHS
 from workloads.training import active_parameters, embedding_parameters, forward_flops, parameters
@@ -194,8 +194,8 @@ def _graph_row(network: GraphNetwork) -> dict[str, Any]:
 def sample(network: GraphNetwork) -> str:
     """What a sample of a graph network is, with its sizes: "image 3x224x224"."""
     if network.sequence > 1:
-        words = network.sample in ("sequence", "pair", "segment")
-        return f"{network.sequence:,} tokens" if words else f"{network.sample} of {network.sequence:,} steps"
+        length = f"{network.sequence:,}"
+        return f"{length} tokens" if network.sample in WORDS else f"{network.sample} of {length} steps"
     sizes = [node.counts.result for node in network.graph().nodes if node.is_data]
     largest = max(sizes, key=lambda size: (len(size), prod(size)))
     return f"{network.sample} {'x'.join(map(str, largest))}" if len(largest) > 1 else network.sample

@@ -33,7 +33,8 @@ class Step:
 def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic: Traffic) -> Step:
     """One optimizer step.
 
-    step = pipeline of m micro-batches (1 + jitter / sqrt m x how far the slowest device is behind) + exposed gradient reduction + weight gather + tied embedding + update + overhead
+    step = pipeline of m micro-batches (1 + jitter / sqrt m x how far the slowest device is behind)
+           + exposed gradient reduction + weight gather + tied embedding + update + overhead
     """
     plan, stack, stages = layout.plan, rows.stack, layout.stages
     times = stage_times(rows, layout, blocks)

@@ -134,8 +134,8 @@ def rows(design: Design) -> Rows:
 
     Under a power cap a systolic chip, whose clock is fixed, runs at the clock x at which its design power fits: shared
     SRAM then gives x of its bandwidth, energies of arrays, lanes and SRAM and leakage take v^2, with v the voltage
-    there.  Firmware of tensor cores holds the cap by the power of the work (`slowest`).  A row without a cap, network
-    or banks keeps its bits among others.
+    there.  Firmware of tensor cores holds the cap by the power of the work (`slowest`).  A row without a cap, network,
+    banks or a second die keeps its bits among others.
     """
     constants = design.constants
     constants.need("energy", "link_energy", "network_energy")
@@ -179,13 +179,14 @@ _OF_THE_CORE = ("mac_energy", "vector_energy", "local_sram_energy", "shared_sram
 
 
 def _plain(chip: Chip, technology: Technology) -> tuple[Chip, Technology]:
-    """A chip without named network and banks that works as this one does, and its constants; once a hardware row.
+    """A chip of one die, without named network and banks, that works as this one does, and its constants.
 
-    Shared SRAM gives the least of its bandwidth, the network's and the banks'; a byte costs bank, wires and routers.
+    Once a hardware row.  Shared SRAM gives the least of its bandwidth, the network's and the banks'; a byte costs
+    bank, wires and routers, and the way between dies.
     """
-    if not (np.any(chip.noc) or np.any(chip.sram_banks)):
+    if not (np.any(chip.noc) or np.any(chip.sram_banks) or np.any(np.greater(chip.dies, 1))):
         return chip, technology
-    changes = {"shared_sram_bandwidth": shared_sram_supply(chip), "noc": 0.0, "sram_banks": 0.0}
+    changes = {"shared_sram_bandwidth": shared_sram_supply(chip), "noc": 0.0, "sram_banks": 0.0, "dies": 1.0}
     constants = {"shared_sram_energy": shared_sram_byte_energy(chip, technology)}
     return unchecked(chip, changes), unchecked(technology, constants)
 

@@ -136,7 +136,7 @@ def _energy(
     compute, communication = energies(r, layout, at_clock.blocks, traffic)
     devices, tokens = r.cluster.devices, float(r.workload.tokens)
     # the die as it is built, leaking at the voltage it works at
-    power = static_power(r.rated_chip, r.technology, area=r.facts.area)
+    power = static_power(r.rated_chip, r.technology, area=r.facts.silicon)
     if held is not None:
         idle, voltage = r.technology.idle_power, held.point.voltage
         compute = held.energy(compute, energies(held.slow.rows, layout, held.slow.blocks, traffic)[0])

@@ -94,7 +94,7 @@ def price_matmuls(rows: Rows, work: Work) -> OperatorPrices:
     sustained = stack.matmul_efficiency * stack.sustained_clock
     if rows.training.precision == "fp32" and chip.compute == "tensor_core":
         lanes = stack.lane_efficiency
-        if not isinstance(work.fast, float):  # transforms take what well-fed lanes gain: 1.56 of peak (Lavin & Gray 2016)
+        if not isinstance(work.fast, float):  # transforms take what fed lanes gain: 1.56 of peak (Lavin & Gray 2016)
             lanes = np.where(work.fast > 1.0, np.minimum(lanes, 1.0), lanes)
         sustained = np.minimum(sustained * lanes, 1.0)
     streams = {

@@ -80,7 +80,7 @@ def throttle(layout: Layout, traffic: Traffic, *, fast: Priced, slow: Priced) ->
     clocked = (slow.step.time - fast.step.time) / np.where(longer > 0.0, longer, 1.0)
     core = (energy[0] - energy[1]) / np.where(lower > 0.0, lower, 1.0) / devices
     idle = r.technology.idle_power
-    leakage = static_power(r.rated_chip, r.technology, area=r.facts.area) - idle
+    leakage = static_power(r.rated_chip, r.technology, area=r.facts.silicon) - idle
     floor, slope = r.technology.voltage_floor, r.technology.voltage_slope
     cap = np.where(np.greater(r.rated_chip.power_cap, 0.0), r.rated_chip.power_cap, np.inf)
     clock = capped_step_clock(

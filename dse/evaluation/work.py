@@ -187,8 +187,8 @@ def is_fused(training: Training, block: Block, core: bool) -> bool:
 
 
 #: Taps of kernels that libraries unroll (1, 3 x 3 and 5 x 5: PyTorch, DepthwiseConv2d.cu), and instructions of a
-#: multiply-add on a lane there and in the general loop: itself and the load of a tap, addresses and borders; a loop adds
-#: its indices and two bounds for every tap.  Assumptions, 2 to 8 and 8 to 16.
+#: multiply-add on a lane there and in the general loop: itself and the load of a tap, addresses and borders; a loop
+#: adds its indices and two bounds for every tap.  Assumptions, 2 to 8 and 8 to 16.
 UNROLLED_TAPS = (1, 9, 25)
 UNROLLED, LOOPED = 4.0, 12.0
 

@@ -14,7 +14,7 @@ from hw_models.physical.cost import (
     reticle_excess,
     silicon_area,
 )
-from hw_models.physical.dvfs import capped_point, capped_step, power_capped_clock, voltage_ratio
+from hw_models.physical.dvfs import capped_point, power_capped_clock, voltage_ratio
 from hw_models.physical.energy import communication_energy, local_bytes_per_mac, work_energy
 from hw_models.physical.power import (
     dynamic_power_by_block,
@@ -29,7 +29,6 @@ __all__ = [
     "Market",
     "area_by_block",
     "capped_point",
-    "capped_step",
     "chip_cost",
     "communication_energy",
     "device_hour_cost",

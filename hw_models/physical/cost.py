@@ -102,18 +102,12 @@ def die_yield(area: Any, defect_density: Any, *, clustering: int = 3) -> Any:
     """Share of dies without a killing defect: y = (1 + A D/a)^-a, negative binomial [Stapper 1983].
 
     A die area [m2], D defects [1/m2], a whole cluster parameter (3 for logic); many clusters, large a, tend to
-    Poisson's exp(-A D). Ignores dies saved by disabling cores (see `critical_area`)."""
+    Poisson's exp(-A D). Ignores dies saved by disabling cores."""
     base = 1.0 + area * defect_density / clustering
     product = base
     for _ in range(clustering - 1):
         product = product * base
     return 1.0 / product
-
-
-def critical_area(area: Any, repairable: Any, *, spare: Any = 1.0) -> Any:
-    """Area in which a defect kills a die [m2]: A (1 - r s); r share of area made of cores that can be disabled,
-    s probability that a spare is left for a defect there (1: always; 0: no spares)."""
-    return area * (1.0 - repairable * spare)
 
 
 def dies_per_wafer(area: Any, *, diameter: Any = 0.3, edge_exclusion: Any = 0.003, scribe: Any = 1e-4) -> Any:
@@ -141,7 +135,7 @@ def area_per_die(area: Any, *, dies: Any = 1, market: Market) -> Any:
 def silicon_area(chip: Chip, technology: Technology, *, area: Any = None) -> Any:
     """Logic of a package [m2]: `die_area`, and what its dies take for links between them where it has several.
 
-    area   `die_area` where it is known.  Ignores the share in leakage and power."""
+    area   `die_area` where it is known."""
     area = die_area(chip, technology) if area is None else area
     known = market_of(chip) if np.any(np.greater(chip.dies, 1)) else None
     return area if known is None else area_per_die(area, dies=chip.dies, market=known) * chip.dies

@@ -52,14 +52,17 @@ def capped_clock_ratio(
     return x
 
 
-def power_capped_clock(chip: Chip, technology: Technology, cap: Any, *, precision: str | None = None) -> Any:
+def power_capped_clock(
+    chip: Chip, technology: Technology, cap: Any, *, precision: str | None = None, lowest: Any = 1.0 / 16.0
+) -> Any:
     """Largest clock [Hz], at most the chip's own, at which the design power is within `cap` [W]; 0: none is.
 
     The chip's clock is taken as that of nominal voltage. Of the blocks of `tdp_by_block`, memory, links and idle power
-    stay; arrays, lanes and SRAM follow clock and voltage; leakage follows voltage."""
+    stay; arrays, lanes and SRAM follow clock and voltage; leakage follows voltage.  lowest: as in `capped_point`."""
     constant, leakage, core = _parts(chip, technology, precision)
     floor, slope = technology.voltage_floor, technology.voltage_slope
-    return chip.clock * capped_clock_ratio(cap, constant, leakage, core=core, floor=floor, slope=slope)
+    clock = capped_clock_ratio(cap, constant, leakage, core=core, floor=floor, slope=slope)
+    return chip.clock * np.where(clock < lowest, 0.0, clock)
 
 
 def _parts(
@@ -109,29 +112,13 @@ def capped_point(
     return CappedPoint(clock, voltage_ratio(clock, floor=floor, slope=slope), least / cap - 1.0)
 
 
-def capped_step(
-    cap: Any, clocked_time: Any, other_time: Any, *, static: Any, leakage: Any, core_energy: Any, other_energy: Any,
-    floor: Any = 0.67, slope: Any = 1.0, lowest: Any = 1.0 / 16.0, steps: int = 40,
-) -> tuple[Any, Any]:
-    """(time [s], energy [J]) of a step when the mean power of the step is held within `cap` [W].
-
-    t(x) = t_clocked/x + t_other;   E(x) = (P_static + P_leakage v^2) t + E_core v^2 + E_other
-    x as in `capped_step_clock`, whose arguments these are."""
-    x = capped_step_clock(
-        cap, clocked_time, other_time, static=static, leakage=leakage, core_energy=core_energy,
-        other_energy=other_energy, floor=floor, slope=slope, lowest=lowest, steps=steps,
-    )  # fmt: skip
-    v = voltage_ratio(x, floor=floor, slope=slope)
-    time = clocked_time / x + other_time
-    return time, (static + leakage * (v * v)) * time + core_energy * (v * v) + other_energy
-
-
 def capped_step_clock(
     cap: Any, clocked_time: Any, other_time: Any, *, static: Any, leakage: Any, core_energy: Any, other_energy: Any,
     floor: Any = 0.67, slope: Any = 1.0, lowest: Any = 1.0 / 16.0, steps: int = 40,
 ) -> Any:
     """Clock over nominal at which firmware runs a step: the largest in [lowest, 1] with E(x)/t(x) <= cap [W].
 
+    t(x) = t_clocked/x + t_other;   E(x) = (P_static + P_leakage v^2) t + E_core v^2 + E_other
     clocked_time   part that follows the core clock; other_time: memory, host, network, which do not
     static, leakage   power of what does not switch [W]; core_energy, other_energy: of what does, at nominal voltage
     By halving, the same steps for every design; `lowest` where none fits.

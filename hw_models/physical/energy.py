@@ -37,11 +37,21 @@ def shared_sram_byte_energy(chip: Chip, technology: Technology) -> Any:
     """Energy of one byte between shared SRAM and a core [J/B].
 
     none         e_shared, which holds a bank and wire of a fixed length
-    a topology   e_bank + length e_wire + hops e_router, over the mean distance of its network (`noc_energy`)"""
+    a topology   e_bank + length e_wire + hops e_router, over the mean distance of its network (`noc_energy`)
+    d dies       and (1 - 1/d) e_die: traffic is spread evenly, so that share of it crosses to another die"""
     technology.need("energy", "shared_sram_energy")
-    if not np.any(chip.noc):
-        return technology.shared_sram_energy
+    on_a_die = _byte_energy_on_a_die(chip, technology)
+    if not np.any(np.greater(chip.dies, 1)):
+        return on_a_die
+    technology.need("several dies", "die_to_die_energy")
+    return on_a_die + (1.0 - 1.0 / chip.dies) * technology.die_to_die_energy
+
+
+def _byte_energy_on_a_die(chip: Chip, technology: Technology) -> Any:
+    """Energy of one byte between shared SRAM and a core, all on one die [J/B]."""
     t = technology
+    if not np.any(chip.noc):
+        return t.shared_sram_energy
     t.need("network on chip", "bank_energy", "wire_energy", "router_energy")
     carried = noc_energy(
         chip.noc, chip.cores, core_area=core_tile_area(chip, t), wire_energy=t.wire_energy,

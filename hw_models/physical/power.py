@@ -12,7 +12,7 @@ import numpy as np
 
 from hw_models.chip import Chip
 from hw_models.memory.noc import shared_sram_supply
-from hw_models.physical.area import die_area
+from hw_models.physical.cost import silicon_area
 from hw_models.physical.energy import local_bytes_per_mac, shared_sram_byte_energy
 from hw_models.technology import Technology
 
@@ -63,9 +63,9 @@ def dynamic_power_by_block(chip: Chip, technology: Technology, *, precision: str
 
 
 def static_power(chip: Chip, technology: Technology, *, area: Any = None) -> Any:
-    """Power of a chip that is on and idle [W]: leakage x die area (`area` where it is known) + idle power."""
+    """Power of a chip that is on and idle [W]: leakage x area of all logic (`area` where it is known) + idle power."""
     technology.need("power", "leakage", "idle_power")
-    return technology.leakage * (die_area(chip, technology) if area is None else area) + technology.idle_power
+    return technology.leakage * (silicon_area(chip, technology) if area is None else area) + technology.idle_power
 
 
 def sustained_power_by_block(
@@ -78,7 +78,7 @@ def sustained_power_by_block(
     technology.need("power", "leakage", "idle_power")
     dynamic = dynamic_power_by_block(chip, technology, precision=precision)
     blocks = {name: power * technology.peak_activity for name, power in dynamic.items()}
-    blocks["leakage"] = technology.leakage * die_area(chip, technology)
+    blocks["leakage"] = technology.leakage * silicon_area(chip, technology)
     blocks["idle"] = technology.idle_power
     return blocks
 
