@@ -39,11 +39,6 @@ def types() -> tuple[str, ...]:
     return tuple(sorted([*DECODERS, *GRAPHS, *INSIDE]))
 
 
-def is_configuration(tree: Mapping[str, Any]) -> bool:
-    """Whether a mapping looks like a Hugging Face configuration."""
-    return "model_type" in tree or "architectures" in tree
-
-
 def load(path: str | Path) -> Imported:
     """The network of a file, or of the `config.json` in a folder."""
     file = Path(path)
