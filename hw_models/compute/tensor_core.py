@@ -13,7 +13,7 @@ import numpy as np
 from hw_models.chip import Chip
 
 #: (rows, columns, pieces of K) of the kernels a library chooses from: the common tiles of CUTLASS and cuBLAS, and
-#: split-K of those that fill a chip with few outputs; 0 pieces: as many as fill all cores once.
+#: split-K of those that fill a last wave or a chip with few outputs; 0 pieces: as many as fill all cores once.
 KERNELS = (
     (256, 128, 1),
     (128, 256, 1),
@@ -21,6 +21,8 @@ KERNELS = (
     (128, 64, 1),
     (64, 128, 1),
     (64, 64, 1),
+    (128, 128, 2),
+    (128, 128, 4),
     (128, 128, 0),
     (64, 64, 0),
 )
