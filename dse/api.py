@@ -200,15 +200,21 @@ def search(
         inner_objective=chosen.inner_objective or None,
         storage=storage,
     )
+    return SearchReport(spec, problem, run_with(problem, settings, jobs=jobs, out=out, progress=progress))
+
+
+def run_with(
+    problem: Any, settings: Settings, *, jobs: int | None, out: str | Path | None,
+    progress: Callable[[Progress], None] | None,
+) -> SearchResult:  # fmt: skip
+    """Run a search with `jobs` processes, None: one a processor; plans are enumerated once, for all to inherit."""
     workers = processors() if jobs is None else jobs
-    if workers > 1:
-        if isinstance(problem, NestedProblem):
-            problem.prepare()
-        shared = Shared(problem, workers)
-        try:
-            result = run(shared, settings, out=out, progress=progress)
-        finally:
-            shared.close()
-    else:
-        result = run(problem, settings, out=out, progress=progress)
-    return SearchReport(spec, problem, result)
+    if workers <= 1:
+        return run(problem, settings, out=out, progress=progress)
+    if hasattr(problem, "prepare"):
+        problem.prepare()
+    shared = Shared(problem, workers)
+    try:
+        return run(shared, settings, out=out, progress=progress)
+    finally:
+        shared.close()

@@ -19,9 +19,8 @@ from dse.atomic import write_atomic
 from dse.columns import heading, human_unit
 from dse.errors import ConfigError, Problem
 from dse.evaluation.design import Design
-from dse.exploration.run import Progress, SearchResult, Settings, run
+from dse.exploration.run import Progress, SearchResult, Settings
 from dse.exploration.several import REGRET, SeveralProblem, regrets
-from dse.exploration.workers import Shared, processors
 from dse.spec import SearchSpec
 
 #: Chips of each network's own front from which the common search starts.
@@ -78,7 +77,7 @@ def search_several(
     progress: Callable[[Progress], None] | None = None,
 ) -> SeveralReport:  # fmt: skip
     """Each network alone, then one chip for all; every search has the budget and seed of the file."""
-    from dse.api import preset_rows, problem_of, search
+    from dse.api import preset_rows, problem_of, run_with, search
 
     names = [workload.network.name for workload in spec.workloads]
     problems = []
@@ -114,16 +113,7 @@ def search_several(
         presets=np.unique(np.concatenate([*starts, *([named] if named is not None else [])]), axis=0), storage=storage,
     )  # fmt: skip
     common = folder / "common" if folder else None
-    workers = processors() if jobs is None else jobs
-    if workers > 1:
-        problem.prepare()
-        shared = Shared(problem, workers)
-        try:
-            result = run(shared, settings, out=common, progress=progress)
-        finally:
-            shared.close()
-    else:
-        result = run(problem, settings, out=common, progress=progress)
+    result = run_with(problem, settings, jobs=jobs, out=common, progress=progress)
     return SeveralReport(spec, problem, alone, result)
 
 
