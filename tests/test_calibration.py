@@ -460,6 +460,9 @@ def test_the_shipped_constants_are_a_fixed_point_of_the_fit_to_the_calibration_r
     every = [*read_cases(folder)[0], *(case for case in read_cases(None)[0] if is_network(case))]
     train = [case for case in every if case.split == "calibration"]
     made = calibrate(train, parts=read_parts(folder), start=shipped())
-    assert {(r["scope"], r["name"], r["field"]): float(r["value"]) for r in made.constants.rows} == pytest.approx(
-        stored, rel=1e-3
-    )
+    found = {(r["scope"], r["name"], r["field"]): float(r["value"]) for r in made.constants.rows}
+    assert found.keys() == stored.keys()
+    # a residual is written to a thousandth, and may round the other way
+    for field, within in (("residual", {"abs": 1.1e-3}), ("", {"rel": 1e-3})):
+        of = [key for key in stored if (key[2] == "residual") == bool(field)]
+        assert {key: found[key] for key in of} == pytest.approx({key: stored[key] for key in of}, **within)
