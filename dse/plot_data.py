@@ -77,7 +77,7 @@ def front_data(report: SearchReport, intervals: FrontIntervals | None = None) ->
         infeasible=_misses(report),
         references=references,
         omitted=omitted,
-        subject=f"{spec.workloads[0].network.name} on {_devices(report)} devices",
+        subject=f"{spec.workloads[0].network.name} on {_devices(report)}",
         limits=", ".join(["memory fits", *limits]),
         evaluations=result.evaluations,
         hardware_rows=result.hardware_rows,
@@ -88,7 +88,8 @@ def front_data(report: SearchReport, intervals: FrontIntervals | None = None) ->
 
 def _devices(report: SearchReport) -> str:
     counts = [f"{int(count):,}" for count in sorted(report.spec.cluster.values["devices"])]
-    return " or ".join(counts) if len(counts) <= 2 else f"{counts[0]} to {counts[-1]}"
+    number = " or ".join(counts) if len(counts) <= 2 else f"{counts[0]} to {counts[-1]}"
+    return f"{number} device{'' if counts == ['1'] else 's'}"
 
 
 def _dominated(report: SearchReport) -> Floats:

@@ -83,7 +83,7 @@ def _title(data: FrontData) -> str:
     size, unit = _axis_unit(first, data.front[:, 0])
     count = len(data.front)
     designs = f"{count:,} design{'s' if count > 1 else ''} on the front"
-    return f"{data.subject}: {designs}; best {pretty(f'{data.front[0, 0] / size:.3g} {unit}')}"
+    return f"{data.subject}: {designs}; best {pretty(f'{_short(data.front[0, 0] / size)} {unit}')}"
 
 
 def _subtitle(data: FrontData) -> str:
@@ -291,10 +291,14 @@ def _draw_front(axes: Axes, data: FrontData, points: Floats, shown: list[tuple[f
     bar.set_label(_axis_label(data.objectives[2], shown[2][1]), fontsize=10, color=INK)
     bar.ax.tick_params(colors=INK, labelsize=9)
     bar.outline.set_visible(False)
-    logarithmic = third.min() > 0 and third.max() > WIDE * third.min()
-    if not logarithmic:
-        bar.formatter = _plain_formatter()
-        bar.update_ticks()
+    bar.formatter = _plain_formatter()
+    bar.ax.yaxis.set_minor_formatter(_plain_formatter())
+    bar.update_ticks()
+
+
+def _short(value: float) -> str:
+    """Three digits, and no power of ten below a million: 7,144."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _plain_formatter() -> Any:
