@@ -99,6 +99,9 @@ def _search_several(options: Options, spec: SearchSpec, out: Path, shown: _Shown
         report = search_several(
             replace(spec, search=chosen), out=out, jobs=options.jobs, storage=options.storage, progress=shown
         )
+    except KeyboardInterrupt:
+        print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
+        return INTERRUPTED
     finally:
         shown.close()
     paths = write_several(report, out)
@@ -109,8 +112,7 @@ def _search_several(options: Options, spec: SearchSpec, out: Path, shown: _Shown
         })  # fmt: skip
     else:
         print(several_text(report, paths))
-    stopped = {report.result.stopped, *(one.result.stopped for one in report.alone.values())}
-    if "interrupted" in stopped:
+    if report.result.stopped == "interrupted":
         print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
         return INTERRUPTED
     return 0 if len(report) else NOTHING_FITS

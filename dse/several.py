@@ -76,7 +76,9 @@ def search_several(
     spec: SearchSpec, *, out: str | Path | None = None, jobs: int | None = None, storage: str = "auto",
     progress: Callable[[Progress], None] | None = None,
 ) -> SeveralReport:  # fmt: skip
-    """Each network alone, then one chip for all; every search has the budget and seed of the file."""
+    """Each network alone, then one chip for all; every search has the budget and seed of the file.
+
+    KeyboardInterrupt where a search was interrupted: nothing finished is lost, and the same call continues."""
     from dse.api import preset_rows, problem_of, run_with, search
 
     names = [workload.network.name for workload in spec.workloads]
@@ -94,6 +96,8 @@ def search_several(
         one = replace(spec, name=f"{spec.name}-{name}", workloads=(workload,))
         own = folder / "networks" / name if folder else None
         alone[name] = search(one, out=own, jobs=jobs, storage=storage, progress=progress)
+        if alone[name].result.stopped == "interrupted":
+            raise KeyboardInterrupt  # what is finished is recorded, and the same call goes on there
     lacking = [name for name, report in alone.items() if not len(report)]
     if lacking:
         found = Problem(", ".join(lacking), "networks that fit some chip of the space", "workloads", spec.path)

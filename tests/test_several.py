@@ -133,3 +133,28 @@ def test_the_command_searches_prints_and_writes(tmp_path: Path, capsys: pytest.C
     assert "one chip for 2 networks" in capsys.readouterr().out
     assert (tmp_path / "out" / "common.csv").exists() and (tmp_path / "out" / "networks.csv").exists()
     assert (tmp_path / "out" / "networks" / "resnet18" / "pareto.csv").exists()
+
+
+def test_an_interrupted_search_of_one_network_ends_the_whole_and_the_same_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from dse import api
+
+    (tmp_path / "two.yaml").write_text(TEXT)
+    spec = load_search(tmp_path / "two.yaml")
+    run = api.run
+    names: list[str] = []
+
+    def interrupted(problem: object, *arguments: object, **options: object) -> object:
+        names.append(problem.name)  # type: ignore[attr-defined]
+        found = run(problem, *arguments, **options)  # type: ignore[arg-type]
+        return replace(found, stopped="interrupted") if len(names) == 1 else found
+
+    monkeypatch.setattr(api, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search_several(spec, out=tmp_path / "out", jobs=1)
+    assert names == ["two-resnet18"]
+    report = search_several(spec, out=tmp_path / "out", jobs=1)
+    assert len(report) and names == ["two-resnet18", "two-resnet18", "two-gpt2-small", "two"]
