@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 
-from workloads.graph import Graph, GraphNetwork, renamed
+from workloads.graph import Graph, GraphNetwork
 from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy
@@ -279,8 +279,8 @@ def test_operators_alone_are_those_of_the_body_and_the_loss(name: str) -> None:
     assert sum(block.kernels for block in alone) == layers.kernels + loss.kernels
 
 
-def test_a_network_of_a_graph_is_built_once_and_renamed() -> None:
+def test_a_network_of_a_graph_is_built_once() -> None:
     network = GraphNetwork("mine", lambda sequence: chain(Linear(sequence), shape=(4, 8)), sequence=5)
     assert network.graph() is network.graph(5) and network.blocks(5) is network.blocks(5)
     assert network.graph(9).nodes[-1].counts.result == (4, 9)
-    assert renamed(network, "yours").name == "yours" and network.divisors() == {}
+    assert network.divisors() == {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -273,36 +274,22 @@ class GraphNetwork:
         return dict(self.tensor_divides)
 
 
-_GRAPHS: dict[tuple[GraphNetwork, int], Graph] = {}
-_BLOCKS: dict[tuple[GraphNetwork, int], tuple[Any, ...]] = {}
 #: Graphs kept: a search meets few networks, and a large graph takes a second to build.
 KEPT = 64
 
 
+@lru_cache(maxsize=KEPT)
 def _built(network: GraphNetwork, sequence: int) -> Graph:
-    key = (network, sequence)
-    if key not in _GRAPHS:
-        if len(_GRAPHS) >= KEPT:
-            _GRAPHS.clear()
-        graph = network.build(sequence)
-        if not isinstance(graph, Graph):  # what a function of the user's returned
-            found = type(graph).__name__
-            raise ValueError(f"network {network.name!r}: its function returned {found}, allowed: a Graph")
-        _GRAPHS[key] = graph
-    return _GRAPHS[key]
+    graph = network.build(sequence)
+    if not isinstance(graph, Graph):  # what a function of the user's returned
+        raise ValueError(
+            f"network {network.name!r}: its function returned {type(graph).__name__}, allowed: a Graph"
+        )
+    return graph
 
 
+@lru_cache(maxsize=KEPT)
 def _lowered(network: GraphNetwork, sequence: int) -> tuple[Any, ...]:
     from workloads.lowering import lower
 
-    key = (network, sequence)
-    if key not in _BLOCKS:
-        if len(_BLOCKS) >= KEPT:
-            _BLOCKS.clear()
-        _BLOCKS[key] = lower(_built(network, sequence))
-    return _BLOCKS[key]
-
-
-def renamed(network: GraphNetwork, name: str) -> GraphNetwork:
-    """The same network under another name."""
-    return replace(network, name=name)
+    return lower(_built(network, sequence))
