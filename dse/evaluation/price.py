@@ -141,10 +141,8 @@ def price_vectors(rows: Rows, work: Work) -> OperatorPrices:
     """Time and traffic of the element-wise passes: the slower of HBM and vector lanes."""
     chip, stack = rows.chip, rows.stack
     moved = work.moved * stack.vector_passes
-    if rows.training.layout == "channels_first":  # a conversion is one kernel whatever a framework fuses
-        converted = np.zeros((work.moved.shape[0], *([1] * (work.moved.ndim - 1))), dtype=bool)
-        converted[[task.row for task in work.tasks if task.operator == "layout"]] = True
-        moved = np.where(converted, work.moved, moved)
+    if work.plain is not None:
+        moved = np.where(work.plain, work.moved, moved)
     if work.pieces is not None:
         moved = moved * (1.0 + stack.eager * work.pieces)
     streams = {

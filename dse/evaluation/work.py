@@ -100,6 +100,8 @@ class Work:
     operations, moved  vector operations and HBM bytes of the passes, each one fused kernel
     pieces             further kernels of a pass where a framework runs it piece by piece, over its own traffic; None
                        where no pass has any
+    plain              True for passes that are one kernel whatever a framework fuses (layout conversions); None where
+                       none is
     fused              attention kernels, None where attention is materialized
     members            (row, times) of products, passes and attention in each selection; launches: kernels in it
     macs, vector, vector_moved   sums of each selection
@@ -118,6 +120,7 @@ class Work:
     operations: np.ndarray
     moved: np.ndarray
     pieces: np.ndarray | None
+    plain: np.ndarray | None
     fused: Fused | None
     members: dict[tuple[str, str], tuple[Members, Members, Members]]
     launches: dict[tuple[str, str], float]
@@ -154,7 +157,7 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
     parts = [size[4] for size in sizes]
     overlap: Any = _per_row(parts, m.ndim) if any(part != 1.0 for part in parts) else 1.0
     output = _per_row([product.output_bytes for product in distinct], m.ndim)
-    vectors, operations, moved, pieces = _vector_tables(blocks, training, fields, paired)
+    vectors, operations, moved, pieces, plain = _vector_tables(blocks, training, fields, paired)
     kernels, fused = _attention_table(blocks, training, fields, paired)
     tasks = (*matmuls, *vectors, *kernels)
     members = {
@@ -173,7 +176,8 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
 
     return Work(
         tasks, m, n, k, groups, output, overlap, fast, _lanes(distinct, m.ndim),
-        tuple(product.precision for product in distinct), operations, moved, pieces, fused, members,  # type: ignore[arg-type]
+        tuple(product.precision for product in distinct), operations, moved, pieces, plain,
+        fused, members,  # type: ignore[arg-type]
         launches={c: sum(task.launches * task.times for task in tasks if task.within(c)) for c in SELECTIONS},
         macs={c: counted(c) for c in SELECTIONS},
         vector={c: row_sum(operations, members[c][1]) for c in SELECTIONS},
@@ -272,8 +276,8 @@ def _products(blocks: dict[str, Block], training: Training) -> Iterator[_Product
 
 def _vector_tables(
     blocks: dict[str, Block], training: Training, fields: dict[str, Any], paired: bool
-) -> tuple[tuple[Task, ...], np.ndarray, np.ndarray, np.ndarray | None]:
-    """Tasks of the element-wise passes, their operations, their HBM bytes, and further pieces of each."""
+) -> tuple[tuple[Task, ...], np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Tasks of the element-wise passes, their operations, HBM bytes, further pieces, and which are one kernel."""
     passes: list[tuple[str, Vector, bool]] = [
         (place, vector, backward)
         for place, block in blocks.items()
@@ -305,6 +309,7 @@ def _vector_tables(
                 columns.append(cast)
                 moved.append(training.cast_bytes)
                 operations.append(2.0)
+    converts = len(columns)  # where conversions begin: they come last
     if training.layout == "channels_first" and training.precision in ("tf32", "fp16", "bf16", "fp8"):
         for place, backward, converted in _conversions(blocks, fields):
             tasks.append(Task(place, "layout", "pass", "gradient" if backward else "forward", False, 1.0, len(columns)))
@@ -315,7 +320,9 @@ def _vector_tables(
     per_element = [_per_row(values, elements.ndim) for values in (operations, moved)]
     further = [v.pieces - 1.0 for _, v, _ in passes] + [0.0] * (len(columns) - len(passes))
     pieces = _per_row(further, elements.ndim) if any(further) else None
-    return tuple(tasks), elements * per_element[0], elements * per_element[1], pieces
+    rows = np.arange(len(columns)) >= converts
+    plain = rows.reshape(-1, *([1] * (elements.ndim - 1))) if rows.any() else None
+    return tuple(tasks), elements * per_element[0], elements * per_element[1], pieces, plain
 
 
 def _conversions(blocks: dict[str, Block], fields: dict[str, Any]) -> Iterator[tuple[str, bool, Any]]:
