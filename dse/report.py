@@ -20,9 +20,9 @@ from dse.validation_networks import scaling_error
 from dse.words import (
     PLAN_KEY,
     WORDS,
+    hardware_words,
     in_bytes,
     in_words_of,
-    input_text,
     join,
     limit_text,
     metric_text,
@@ -269,12 +269,13 @@ def _failed_designs(report: SearchReport) -> str | None:
 
 def _search_head(report: SearchReport) -> str:
     spec, workload = report.spec, report.spec.workloads[0]
-    devices = " or ".join(f"{int(count):,}" for count in spec.cluster.values["devices"])
+    counts = [f"{int(count):,}" for count in spec.cluster.values["devices"]]
+    devices = f"{' or '.join(counts)} device{'' if counts == ['1'] else 's'}"
     wanted = ", ".join(f"{'more' if o.direction == 'maximize' else 'less'} {o.name}" for o in report.problem.objectives)
     limits = ["memory fits", *(f"{c.metric} {c.relation} {metric_text(c.metric, c.bound)}" for c in spec.constraints)]
     return (
         f"{spec.name}: {workload.network.name}, sequence {workload.sequence:,}, "
-        f"global batch {workload.global_batch:,}, {devices} devices; wanted: {wanted}; limits: {'; '.join(limits)}."
+        f"global batch {workload.global_batch:,}, {devices}; wanted: {wanted}; limits: {'; '.join(limits)}."
     )
 
 
@@ -377,12 +378,11 @@ def _nearest_lines(report: SearchReport) -> list[str]:
     if result.miss_row is None or result.miss_plan is None:
         return []
     design = report.problem.design(result.miss_row, result.miss_plan)
-    values = report.problem.space.values(result.miss_row)
-    units = {variable.name: variable.unit for variable in report.problem.space.variables}
-    lines = ["", f"Nearest miss: plan {short_plan(design.plan)} on {int(design.cluster.devices):,} devices"]
+    number = int(design.cluster.devices)
+    where = f"{number:,} device{'' if number == 1 else 's'}"
+    lines = ["", f"Nearest miss: plan {short_plan(design.plan)} on {where}"]
     lines += [f"  {text}" for text in miss_words(report, design, result.miss)]
-    chosen = ", ".join(f"{name} {input_text(value, units.get(name, ''))}" for name, value in values.items())
-    return [*lines, wrapped(f"with {chosen}", indent=2)]
+    return [*lines, wrapped(f"with {hardware_words(report.problem.space, result.miss_row)}", indent=2)]
 
 
 def miss_words(report: SearchReport, design: Design, violations: Mapping[str, float]) -> list[str]:

@@ -22,6 +22,7 @@ from dse.evaluation.design import Design
 from dse.exploration.run import Progress, SearchResult, Settings
 from dse.exploration.several import REGRET, SeveralProblem, regrets
 from dse.spec import SearchSpec
+from dse.words import hardware_words
 
 #: Chips of each network's own front from which the common search starts.
 STARTS = 8
@@ -228,11 +229,5 @@ def several_text(report: SeveralReport, paths: dict[str, Path] | None = None) ->
 
 
 def _chip_line(report: SeveralReport, row: int, title: str) -> str:
-    values = report.problem.space.values(report.result.rows[row])
-    units = {variable.name: variable.unit for variable in report.problem.space.variables}
-    chip = ", ".join(
-        f"{name.removeprefix('chip.')} {value:g}{' ' + units[name] if units[name] else ''}"
-        if isinstance(value, (int, float)) else f"{name.removeprefix('chip.')} {value}"
-        for name, value in values.items()
-    )  # fmt: skip
+    chip = hardware_words(report.problem.space, report.result.rows[row])
     return f"{title} (worst regret {100.0 * float(report.result.values[row, -1]):.1f}%): {chip}"

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
+from dse.exploration.variables import Space
 from dse.units import format_quantity
+from hw_models.chip import Chip
 from workloads.graph import GraphNetwork
 from workloads.network import Workload
 from workloads.plan import CHOICES, Plan
@@ -189,6 +192,16 @@ def money(value: float | None) -> str:
     if value is None or value < 100:
         return format_quantity(value, "USD")
     return f"{value:,.0f} USD" if value < 1e6 else f"{value / 1e6:,.4g} million USD"
+
+
+def hardware_words(space: Space, row: Any) -> str:
+    """The choices of a hardware row with their units, named choices by their names: chip.clock 1.2 GHz, ..."""
+    units = {variable.name: variable.unit for variable in space.variables}
+    names = {f"chip.{item.name}": item.metadata.get("names") or () for item in fields(Chip)}
+    return ", ".join(
+        f"{name} {names[name][int(value)] if names.get(name, ()) else input_text(value, units[name])}"
+        for name, value in space.values(row).items()
+    )
 
 
 def input_text(value: Any, unit: str) -> str:
