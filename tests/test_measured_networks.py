@@ -256,7 +256,7 @@ def test_four_of_five_training_rows_are_identified(measured: Sequence[Case]) -> 
 
 
 def test_rows_of_one_device_are_near_on_every_framework(measured: Sequence[Case]) -> None:
-    # a twentieth of the rows, in the order of the table: the median error is 12 % of all
+    # a twentieth of the rows, in the order of the table: the median error of all is 13 %
     some = [item for item in measured if item.design is not None and item.split == "validation"][::20]
     done, _ = predicted_cases(some)
     errors = sorted(abs(item.predicted / item.measured - 1.0) for item in done if item.predicted and item.measured)

@@ -30,6 +30,11 @@ def _positions(shape: Shape, kernel: Sizes) -> int:
     return axes
 
 
+def _divisible(groups: int, **numbers: int) -> None:
+    """Every group has as many channels and filters as any other."""
+    need([f"groups: {name} % groups: {number} % {groups} != 0" for name, number in numbers.items() if number % groups])
+
+
 def padded(padding: Padding, kernel: tuple[int, ...], dilation: tuple[int, ...], axes: int) -> tuple[int, ...]:
     """Positions added on both sides together of each axis; "same" (of stride 1) keeps the size."""
     if padding == "valid":
@@ -76,13 +81,7 @@ class Conv:
         axes = _positions(shapes[0], self.kernel)
         kernel, stride = spread(self.kernel, axes, "kernel"), spread(self.stride, axes, "stride")
         dilation = spread(self.dilation, axes, "dilation")
-        need(
-            [
-                f"groups: {name} % groups: {number} % {self.groups} != 0"
-                for name, number in (("channels", channels), ("filters", self.filters))
-                if number % self.groups
-            ]
-        )
+        _divisible(self.groups, channels=channels, filters=self.filters)
         if self.padding == "same":
             out = tuple(-(-n // s) for n, s in zip(size, stride, strict=True))
         else:
@@ -153,13 +152,7 @@ class ConvTranspose:
         axes = _positions(shapes[0], self.kernel)
         names = ("kernel", "stride", "padding", "output_padding", "dilation")
         kernel, stride, padding, extra, dilation = (spread(getattr(self, name), axes, name) for name in names)
-        need(
-            [
-                f"groups: {name} % groups: {number} % {self.groups} != 0"
-                for name, number in (("channels", channels), ("filters", self.filters))
-                if number % self.groups
-            ]
-        )
+        _divisible(self.groups, channels=channels, filters=self.filters)
         out = tuple(
             (n - 1) * s - 2 * p + d * (k - 1) + e + 1
             for n, s, p, d, k, e in zip(size, stride, padding, dilation, kernel, extra, strict=True)
