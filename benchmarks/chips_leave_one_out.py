@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 def main() -> None:
     """Print the table, the medians, the one-sided tests and what is excluded."""
-    from dse.measured_chips import chip_cases, dies, leave_one_out, upper_bounds
+    from dse.evidence.measured.chips import chip_cases, dies, leave_one_out, upper_bounds
 
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--data", default=os.environ.get("DSE_DATA", "."), help="folder with chips.csv")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from dse.evaluation.design import Design
-from dse.graph_schedule import priced_nodes
-from dse.text_tables import table_text
+from dse.insight.graph_schedule import priced_nodes
+from dse.present.text.tables import table_text
 from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from dse.api import SearchReport, search
-from dse.atomic import write_atomic
-from dse.config import load_search
+from dse.api.search import SearchReport, search
+from dse.api.several import network_rows, search_several
+from dse.base.files import write_atomic
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
-from dse.export import write_outputs
-from dse.plot_data import reference_points
-from dse.several import network_rows, search_several
-from dse.spec import Constraint
-from dse.text_tables import markdown_table
+from dse.inputs.spec import Constraint
+from dse.inputs.yaml.load import load_search
+from dse.present.figures.data import reference_points
+from dse.present.text.tables import markdown_table
+from dse.record.write import write_outputs
 
 DOCS = Path(__file__).parent.parent / "docs"
 SEARCHES = ("gpt3_175b", "llama3_70b", "resnet50_one_chip")

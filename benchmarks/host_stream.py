@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import dse.evaluation.passes as passes
-from dse.calibration import calibrate
-from dse.validation import read_cases
+from dse.evidence.calibration.calibrate import calibrate
+from dse.evidence.validation.validate import read_cases
 
 STACK = "megatron-deepspeed"
 FORMS: dict[str, Callable[[Any, Any], Any]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dse.atomic import write_atomic
-from dse.text_tables import markdown_table
+from dse.base.files import write_atomic
+from dse.present.text.tables import markdown_table
 from workloads.networks import GRAPHS
 from workloads.published import graph_counts, table
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from dse.atomic import write_atomic
+from dse.base.files import write_atomic
 from workloads.importers.onnx import coverage
 from workloads.importers.onnx_operators import supported
 

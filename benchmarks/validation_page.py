@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dse.atomic import write_atomic
-from dse.calibration import LeftOut, leave_one_out
-from dse.validation import Compared, Fit, Score, Validation, fitted, residuals, validate
-from dse.validation_networks import ALL_NETWORKS, NETWORKS, scaling_error
-from dse.validation_report import SUMMARY_WORDS, coverage
+from dse.base.files import write_atomic
+from dse.evidence.calibration.calibrate import LeftOut, leave_one_out
+from dse.evidence.validation.networks import ALL_NETWORKS, NETWORKS, scaling_error
+from dse.evidence.validation.page import SUMMARY_WORDS, coverage
+from dse.evidence.validation.validate import Compared, Fit, Score, Validation, fitted, residuals, validate
 from hw_models.stacks import names
 
 #: What is known of the errors; each was seen by comparing sums of parts with measured ones.
@@ -126,7 +126,8 @@ def network_lines(found: Validation) -> list[str]:
         "", "## Networks", "",
         "Throughputs of convolutional, recurrent and recommendation networks and of translators, by network and",
         "framework: rows of the split `validation` whose network, batch, image and sequence are identified",
-        "(`dse/data/network_facts.csv` says from which source). Rows that share every input the table states differ by",
+        "(`dse/evidence/data/network_facts.csv` says from which source). Rows that share every input the table states",
+        "differ by",
         "12% in the median: no model that knows the table alone can be expected to go below that.", "",
         *score_table(named, [*whole, *scores]), "",
         "Throughput of a device among several over that of one alone, of the same set, predicted less measured:", "",

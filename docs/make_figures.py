@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from dse.api import search
-from dse.export import write_outputs
+from dse.api.search import search
+from dse.record.write import write_outputs
 
 FIGURES = Path(__file__).parent / "figures"
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dse.api import evaluate, replace, search
-    from dse.benchmark import bench
-    from dse.catalogs import chips, clusters, networks, stacks
+    from dse.api.search import evaluate, replace, search
+    from dse.api.several import search_several
     from dse.evaluation.design import Design
-    from dse.explain import comparison as compare
+    from dse.evidence.benchmark import bench
+    from dse.evidence.validation.validate import validate
     from dse.exploration.plans import PlanSpace
-    from dse.floor_plan import floor_plan as explain_chip
-    from dse.graph_schedule import schedule_graph
-    from dse.network_files import load_network
-    from dse.planner import plan
-    from dse.several import search_several
-    from dse.validation import validate
+    from dse.inputs.catalogs import chips, clusters, networks, stacks
+    from dse.inputs.networks import load_network
+    from dse.insight.account import comparison as compare
+    from dse.insight.floor_plan import floor_plan as explain_chip
+    from dse.insight.graph_schedule import schedule_graph
+    from dse.insight.planner import plan
     from hw_models.chip import Chip
     from hw_models.cluster import Cluster, Tier
     from hw_models.stack import Stack
@@ -59,23 +59,23 @@ _HOMES = {
     "Tier": "hw_models.cluster:Tier",
     "Training": "workloads.precision:Training",
     "Workload": "workloads.network:Workload",
-    "bench": "dse.benchmark:bench",
-    "chips": "dse.catalogs:chips",
-    "clusters": "dse.catalogs:clusters",
-    "compare": "dse.explain:comparison",
-    "evaluate": "dse.api:evaluate",
-    "explain_chip": "dse.floor_plan:floor_plan",
+    "bench": "dse.evidence.benchmark:bench",
+    "chips": "dse.inputs.catalogs:chips",
+    "clusters": "dse.inputs.catalogs:clusters",
+    "compare": "dse.insight.account:comparison",
+    "evaluate": "dse.api.search:evaluate",
+    "explain_chip": "dse.insight.floor_plan:floor_plan",
     "layers": "workloads.layers:",
-    "load_network": "dse.network_files:load_network",
+    "load_network": "dse.inputs.networks:load_network",
     "network_yaml": "workloads.importers.network_text:yaml_text",
-    "networks": "dse.catalogs:networks",
-    "plan": "dse.planner:plan",
-    "replace": "dse.api:replace",
-    "schedule_graph": "dse.graph_schedule:schedule_graph",
-    "search": "dse.api:search",
-    "search_several": "dse.several:search_several",
-    "stacks": "dse.catalogs:stacks",
-    "validate": "dse.validation:validate",
+    "networks": "dse.inputs.catalogs:networks",
+    "plan": "dse.insight.planner:plan",
+    "replace": "dse.api.search:replace",
+    "schedule_graph": "dse.insight.graph_schedule:schedule_graph",
+    "search": "dse.api.search:search",
+    "search_several": "dse.api.several:search_several",
+    "stacks": "dse.inputs.catalogs:stacks",
+    "validate": "dse.evidence.validation.validate:validate",
 }
 
 __all__ = [

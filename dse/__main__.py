@@ -2,7 +2,7 @@
 
 import sys
 
-from dse.cli import main
+from dse.command.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

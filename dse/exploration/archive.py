@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.atomic import write_atomic
+from dse.base.files import write_atomic
 from dse.exploration.variables import Floats, Integers, Outcome
 
 __all__ = [

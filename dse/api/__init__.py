@@ -1,0 +1,1 @@
+"""The Python face: what `import dse` offers."""

@@ -1,0 +1,1 @@
+"""Constants of devices and software stacks fitted to measured steps."""

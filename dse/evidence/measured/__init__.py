@@ -1,0 +1,1 @@
+"""Tables of measurements, and the design that each row ran."""

@@ -1,0 +1,1 @@
+"""What people write: specifications, networks, names of plug-ins, plain values."""

@@ -1,0 +1,1 @@
+"""YAML files and flags as specifications: every fault at once, with its line."""

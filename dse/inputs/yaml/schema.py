@@ -1,0 +1,590 @@
+"""The format of a configuration file: what each section may hold, derived from the models' own fields.
+
+It reads the plain tree that `dse.inputs.yaml.load` makes of a file, converts units, and finds every fault of it.
+Units, bounds and meanings of chip, cluster and stack fields are stated at those fields and only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+from pydantic import (
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from dse.base.errors import listed, nearest, shorten
+from dse.base.units import example, read_number
+from dse.inputs.networks import as_network, is_network, names_file, read_network, refused_sequence, usual_sequence
+from dse.inputs.spec import (
+    ALL_DEVICES,
+    Catalog,
+    ClusterSpace,
+    Constraint,
+    DesignSpec,
+    SearchSettings,
+    SearchSpec,
+)
+from dse.inputs.yaml.prices import price_faults
+from dse.inputs.yaml.readers import (
+    Choice,
+    Fault,
+    Flag,
+    Invalid,
+    Location,
+    Metric,
+    Named,
+    Probed,
+    Quantity,
+    Reader,
+    Sampler,
+    Scalar,
+    Text,
+    refusal,
+    scalar,
+)
+from dse.inputs.yaml.sections import (
+    Make,
+    Section,
+    Shown,
+    catalog_of,
+    described_by,
+    given,
+    list_of,
+    make_section,
+    model_entries,
+    name_or_section,
+    one,
+    optional,
+    optional_section,
+    raise_faults,
+    searched,
+    several,
+    unknown_key,
+)
+from hw_models.chip import Chip
+from hw_models.cluster import Cluster, Tier
+from hw_models.stack import ALGORITHMS, Stack
+from hw_models.stacks import on_device
+from workloads.network import Workload
+from workloads.plan import CHOICES, SWITCHES, Plan
+from workloads.precision import Precision, Training
+from workloads.transformer import DecoderTransformer
+
+__all__ = ["json_schema", "read_chip", "read_design", "read_search"]
+
+NETWORK = Named("network", "networks", is_network, as_network, names_file, read_network)
+CHIP = Named("chip", "chips", lambda item: isinstance(item, Chip))
+#: A cluster, or a function from a number of devices to one.
+CLUSTER = Named("cluster", "clusters", lambda item: isinstance(item, Cluster) or callable(item))
+STACK = Named("stack", "stacks", lambda item: isinstance(item, Stack))
+
+
+# Hardware ---------------------------------------------------------------------------------------------------------
+
+
+def _rates(value: Any) -> Mapping[str, float]:
+    """Matrix rates by precision."""
+    allowed = ", ".join(get_args(Precision))
+    if not isinstance(value, dict) or not value:
+        raise_faults([Fault("no mapping", f"a mapping from a precision ({allowed}) to a number > 0")])
+    rates, faults = {}, []
+    for key, item in value.items():
+        if key not in get_args(Precision):
+            faults.append(unknown_key(key, get_args(Precision), "chip.matmul_rates"))
+            continue
+        try:
+            rates[key] = float(Quantity("").read(item, Catalog()))
+        except Invalid as error:
+            faults.append(error.fault.under(key))
+    raise_faults(faults)
+    return rates
+
+
+RATES = Annotated[
+    Any,
+    PlainValidator(_rates),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}),
+]
+
+
+def _chip_section(name: str, shape: Callable[[Reader], Any]) -> type[Section]:
+    entries = {"base": optional(one(CHIP), "the chip to start from")} | model_entries(Chip, shape, ("matmul_rates",))
+    rates = _meta(Chip, "matmul_rates").get(
+        "meaning", "matrix rate by precision, relative to the multiply-adds a cycle"
+    )
+    return make_section(name, "chip", entries | {"matmul_rates": optional(RATES, rates)})
+
+
+def _meta(model: type, name: str) -> Mapping[str, Any]:
+    return next(item.metadata for item in fields(model) if item.name == name)
+
+
+def _number(value: Any) -> Any:
+    """A value of a built-in as a plain Python value."""
+    return value.item() if hasattr(value, "item") else value
+
+
+@dataclass(frozen=True)
+class ChipSpace:
+    """Fields of a chip -> values, and the chip of the first ones."""
+
+    base: Chip
+    choices: Mapping[str, tuple[Any, ...]]
+
+
+def _chip_space(section: Section) -> ChipSpace:
+    values = given(section)
+    base = values.pop("base", Chip())
+    fixed = {"matmul_rates": values.pop("matmul_rates", base.matmul_rates), "name": values.pop("name", base.name)}
+    names = [item.name for item in fields(Chip) if item.name not in fixed]
+    choices = {name: values.get(name, (_number(getattr(base, name)),)) for name in names}
+    first = replace(base, **fixed, **{name: choice[0] for name, choice in choices.items()})
+    return ChipSpace(first, choices)
+
+
+def _chip(section: Section) -> Chip:
+    values = given(section)
+    base: Chip = values.pop("base", Chip())
+    return replace(base, **values)
+
+
+class ClusterSection(Section):
+    """A cluster: one that is known by name, or devices in tiers."""
+
+    @classmethod
+    def cross_checks(cls, data: dict[str, Any]) -> list[Fault]:
+        """Without a base the section says everything."""
+        if "base" in data:
+            return []
+        missing = [name for name in ("devices", "tiers") if name not in data]
+        return [Fault("nothing", "this field is required (or give a base)", location=(name,)) for name in missing]
+
+
+def _cluster_section(name: str, shape: Callable[[Reader], Any], make: Make) -> type[Section]:
+    topology = _meta(Tier, "topology")
+    entries = model_entries(Tier, shape) | {"topology": optional(one(Choice(topology["allowed"])), topology["meaning"])}
+    entries["size"] = (entries["size"][0], Field(description=entries["size"][1].description))
+    tier = make_section("Tier" + name, "cluster.tiers", entries)
+    outer = {"base": optional(one(CLUSTER), "the cluster to start from")} | model_entries(Cluster, shape, ("tiers",))
+    outer["tiers"] = optional(list_of(tier, make, "tiers, innermost first"), "levels of the network")
+    return make_section(name, "cluster", outer, ClusterSection)
+
+
+def _tier_choices(section: Section) -> Mapping[str, tuple[Any, ...]]:
+    values = given(section)
+    default = {item.name: values.get(item.name, item.default) for item in fields(Tier)}
+    return {name: value if isinstance(value, tuple) else (value,) for name, value in default.items()}
+
+
+def _base_cluster(base: Any, devices: tuple[int, ...]) -> Cluster | None:
+    """The cluster that `base` stands for, with room for every number of devices; the last tier holds them all."""
+    if base is None or isinstance(base, Cluster):
+        return base
+    if not devices:
+        raise_faults([Fault("nothing", "this field is required beside this base", location=("devices",))])
+    for count in devices:
+        try:
+            made = base(count)
+        except Exception as error:  # the user's own code may run here: whatever it raises is about this number
+            raise_faults([Fault(f"{count}, which the base refuses", shorten(str(error)), location=("devices",))])
+        if not isinstance(made, Cluster):
+            allowed = "a cluster, or a function from a number of devices to one"
+            raise_faults([Fault(f"something that makes a {type(made).__name__}", allowed, location=("base",))])
+    largest: Cluster = base(max(devices))
+    return largest
+
+
+def _cluster_space(section: Section) -> ClusterSpace:
+    values = given(section)
+    base = _base_cluster(values.pop("base", None), values.get("devices", ()))
+    start = base or Cluster()
+    tiers = values.pop("tiers", None)
+    if not tiers:
+        plain = [{item.name: (_number(getattr(tier, item.name)),) for item in fields(Tier)} for tier in start.tiers]
+        plain[-1]["size"] = (ALL_DEVICES,)
+        tiers = tuple(plain)
+    names = {"name": values.pop("name", start.name), "source": values.pop("source", start.source)}
+    numbers = [item.name for item in fields(Cluster) if item.name not in ("name", "source", "tiers")]
+    choices = {name: values.get(name, (_number(getattr(start, name)),)) for name in numbers}
+    raise_faults(_nesting_faults(choices["devices"], [tier["size"] for tier in tiers]))
+    return ClusterSpace(values=choices, tiers=tiers, **names)
+
+
+def _nesting_faults(devices: tuple[int, ...], sizes: list[tuple[int, ...]]) -> list[Fault]:
+    """Tiers of fixed size must nest, and the last one must hold every device."""
+    faults = []
+    last = len(sizes) - 1
+    for i, size in enumerate(sizes):
+        place = ("tiers", i, "size")
+        inner = sizes[i - 1] if i else (1,)
+        if ALL_DEVICES in size:
+            if i < last:
+                faults.append(Fault('"all"', "a number of devices: only the last tier holds all", location=place))
+        elif len(size) == len(inner) == 1 and inner != (ALL_DEVICES,) and (size[0] % inner[0] or size[0] < inner[0]):
+            faults.append(Fault(str(size[0]), f"a multiple of the tier inside it, {inner[0]}", location=place))
+        elif i == last and max(size) < max(devices):
+            found = str(max(size))
+            faults.append(
+                Fault(found, f"all, or a number >= the devices of the cluster, {max(devices)}", location=place)
+            )
+    return faults
+
+
+def _cluster(section: Section) -> Cluster:
+    values = given(section)
+    chosen = (values["devices"],) if "devices" in values else ()
+    base = _base_cluster(values.pop("base", None), chosen)
+    devices = values.get("devices") or (base.devices if base else 1)
+    if "tiers" in values:
+        raise_faults(_nesting_faults((devices,), [(tier["size"],) for tier in values["tiers"]]))
+        whole = [tier | ({"size": devices} if tier["size"] == ALL_DEVICES else {}) for tier in values["tiers"]]
+        values["tiers"] = tuple(Tier(**tier) for tier in whole)
+    elif base:
+        inner = base.tiers[-2].size if len(base.tiers) > 1 else 1
+        values["tiers"] = (*base.tiers[:-1], replace(base.tiers[-1], size=max(devices, inner)))
+    return replace(base, **values) if base else Cluster(**values)
+
+
+def _stack(section: Section) -> Stack:
+    values = given(section)
+    base: Stack = values.pop("base", Stack(name="custom"))
+    return replace(base, **values)
+
+
+ChipSearch = _chip_section("ChipSearch", searched)
+ChipDesign = _chip_section("ChipDesign", one)
+ClusterSearch = _cluster_section("ClusterSearch", searched, _tier_choices)
+ClusterDesign = _cluster_section("ClusterDesign", one, given)
+StackSection = make_section(
+    "StackSection",
+    "stack",
+    {"base": optional(one(STACK), "the stack to start from")}
+    | model_entries(Stack, one, ("algorithms",))
+    | {"algorithms": optional(several(Choice(ALGORITHMS)), _meta(Stack, "algorithms")["meaning"])},
+)
+
+
+# Workload, training and plan --------------------------------------------------------------------------------------
+
+
+def _hinted(model: type, name: str) -> Choice | Flag | Quantity | Text:
+    """A reader from a type hint: whole numbers, truth values, literals, texts."""
+    hint = get_type_hints(model)[name]
+    if hint is bool:
+        return Flag()
+    if hint is float:
+        return Quantity("", low=0)
+    if hint is int:
+        return Quantity("", whole=True, low=0)
+    return Choice(get_args(hint)) if get_args(hint) else Text()
+
+
+def _probed(model: type, name: str) -> Reader:
+    reader = _hinted(model, name)
+    return reader if isinstance(reader, Text) else Probed(model, name, reader)
+
+
+def _network_field(item: Any) -> tuple[Any, Any]:
+    reader = _hinted(DecoderTransformer, item.name)
+    required = item.default is MISSING and item.name != "name"
+    if required:
+        reader = COUNT
+    return (one(reader), Field(description=item.name)) if required else optional(one(reader), item.name)
+
+
+def _network(section: Section) -> DecoderTransformer:
+    return DecoderTransformer(**({"name": "custom"} | given(section)))
+
+
+def _plan_reader(name: str) -> Probed:
+    if name in CHOICES:
+        return Probed(Plan, name, Choice(CHOICES[name], numbered=True))
+    if name in SWITCHES:
+        return Probed(Plan, name, Flag(numbered=True))
+    return Probed(Plan, name, Quantity("", whole=True, low=1 if refusal(Plan, name, 0) else 0))
+
+
+COUNT = Quantity("", whole=True, low=1)
+NetworkSection = make_section(
+    "NetworkSection", "workload.network", {item.name: _network_field(item) for item in fields(DecoderTransformer)}
+)
+TrainingSection = make_section(
+    "TrainingSection",
+    "training",
+    {item.name: optional(one(_probed(Training, item.name)), item.name) for item in fields(Training)},
+)
+PlanSearch = make_section("PlanSearch", "plan", {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()})
+PlanDesign = make_section("PlanDesign", "plan", {n: optional(one(_plan_reader(n)), n) for n in Plan.names()})
+WorkloadSection = make_section(
+    "WorkloadSection",
+    "workload",
+    {
+        "network": (
+            name_or_section(NETWORK, NetworkSection, _network),
+            Field(description="a name, a file (config.json, model.yaml, model.onnx, ...), module:attribute, or sizes"),
+        ),
+        "sequence": optional(one(COUNT), "tokens a sample; as published where a network says it"),
+        "global_batch": (one(COUNT), Field(description="samples an optimizer step")),
+        "weight": optional(one(Quantity("")), "share in an objective over several workloads"),
+    },
+)
+
+
+def _workload(section: Section) -> Workload:
+    values = given(section)
+    if not values.get("sequence"):
+        values["sequence"] = usual_sequence(values["network"])
+    if not values["sequence"]:
+        allowed = "tokens a sample: the network does not say how long one is"
+        raise_faults([Fault("nothing", allowed, location=("sequence",))])
+    if allowed := refused_sequence(values["network"], values["sequence"]):
+        raise_faults([Fault(str(values["sequence"]), allowed, location=("sequence",))])
+    return Workload(**values)
+
+
+def _training(section: Section) -> Training:
+    return Training(**given(section))
+
+
+# Goals and the search itself --------------------------------------------------------------------------------------
+
+
+def _constraints(value: Any, info: ValidationInfo) -> tuple[Constraint, ...]:
+    """Bounds on metrics; a metric may have several, in a list. Nothing, {} and null: no constraint."""
+    if isinstance(value, Scalar) and value.kind == "null":
+        return ()
+    if not isinstance(value, dict):
+        found = value.shown() if isinstance(value, Scalar) else "a list"
+        raise_faults([Fault(found, 'a mapping from a metric to its bound, for example die_area: "<= 826 mm2"')])
+    units = catalog_of(info).metric_units
+    read: list[Constraint] = []
+    faults: list[Fault] = []
+    for metric, bounds in value.items():
+        if metric not in units:
+            allowed = f"metrics: {listed(units)}"
+            faults.append(Fault(f'the unknown metric "{metric}"', allowed, nearest(metric, units), "", (metric,), True))
+            continue
+        for i, item in enumerate(bounds if isinstance(bounds, list) else [bounds]):
+            try:
+                read.append(_constraint(metric, item, units[metric]))
+            except Invalid as error:
+                faults.append(error.fault.under(metric, *((i,) if isinstance(bounds, list) else ())))
+    raise_faults(faults)
+    return tuple(read)
+
+
+def _constraint(metric: str, item: Any, unit: str) -> Constraint:
+    bound = Quantity(unit, low=0)
+    sample = example(unit)
+    allowed = f'"<= {sample}" or ">= {sample}", a bound {bound.bounds}' + (f" in {unit}" if unit else "")
+    leaf = scalar(item, allowed)
+    relation, rest = leaf.text[:2], leaf.text[2:].strip()
+    if leaf.kind != "text" or relation not in ("<=", ">="):
+        raise Invalid(leaf.shown(), allowed)
+    inner = Scalar("number" if read_number(rest) is not None else "text", rest)
+    try:
+        return Constraint(metric, "<=" if relation == "<=" else ">=", float(bound.read(inner, Catalog())))
+    except Invalid as error:
+        raise Invalid(error.fault.found, allowed, error.fault.nearest, error.fault.hint) from None
+
+
+CONSTRAINTS = Annotated[
+    Any,
+    PlainValidator(_constraints),
+    WithJsonSchema(
+        {"type": ["object", "null"], "additionalProperties": {"type": "string", "pattern": "^[<>]= *[0-9.]"}}
+    ),
+]
+
+
+def _named_list(reader: Reader) -> Any:
+    """A list of names, or one name; null is none of them."""
+
+    def validate(value: Any, info: ValidationInfo) -> tuple[Any, ...]:
+        if value == [] or (isinstance(value, Scalar) and value.kind == "null"):
+            return ()
+        items = value if isinstance(value, list) else [value]
+        names = [item.text if isinstance(item, Scalar) else "" for item in items]
+        found, faults = [], []
+        for i, item in enumerate(items):
+            place: Location = (i,) if isinstance(value, list) else ()
+            try:
+                found.append(reader.read(item, catalog_of(info)))
+                if names[i] in names[:i]:
+                    raise Invalid(f'"{names[i]}" again', "each name once")
+            except Invalid as error:
+                faults.append(error.fault.under(*place))
+        raise_faults(faults)
+        return tuple(found)
+
+    schema = {"type": "array", "items": reader.schema, "uniqueItems": True}
+    return Annotated[
+        Any, PlainValidator(validate), WithJsonSchema({"anyOf": [reader.schema, schema, {"type": "null"}]})
+    ]
+
+
+SettingsSection = make_section(
+    "SettingsSection",
+    "search",
+    {
+        "mode": optional(one(Choice(("auto", "nested", "joint", "exhaustive"))), "how hardware and plans are combined"),
+        "sampler": optional(one(Sampler()), "who proposes hardware"),
+        "budget": optional(one(COUNT), "hardware rows to look at"),
+        "seed": optional(one(Quantity("", whole=True, low=0)), "of the sampler"),
+        "inner_objective": optional(
+            one(Metric(custom=True)), "the plan of a chip that the sampler is told is best by this"
+        ),
+        "timeout": optional(one(Quantity("s")), "stop after this time [s]"),
+    },
+)
+
+
+def _settings(section: Section) -> SearchSettings:
+    return SearchSettings(**given(section))
+
+
+# The file ---------------------------------------------------------------------------------------------------------
+
+
+class FileSection(Section):
+    """What searches and designs have in common."""
+
+    @classmethod
+    def cross_checks(cls, data: dict[str, Any]) -> list[Fault]:
+        """A file has a workload or a list of them."""
+        if ("workload" in data) != ("workloads" in data):
+            return []
+        if "workload" in data:
+            return [Fault("workload and workloads", "one of them", location=("workloads",), at_key=True)]
+        return [Fault("nothing", "this field is required (or workloads)", location=("workload",))]
+
+
+def _file_entries(chip: Any, cluster: Any) -> dict[str, Any]:
+    workloads = list_of(WorkloadSection, _workload, "workloads")
+    return {
+        "name": (one(Text()), Field(description="shown in results")),
+        "workload": optional(_workload_shape(), "what is trained"),
+        "workloads": optional(workloads, "what is trained, when it is more than one"),
+        "training": optional(optional_section(TrainingSection, _training), "number formats, optimizer, attention"),
+        "stack": optional(name_or_section(STACK, StackSection, _stack), "the software: a name, or its fields"),
+        "chip": (chip, Field(description="the chip: a name, or its fields")),
+        "cluster": (cluster, Field(description="how chips are connected: a name, or devices and tiers")),
+    }
+
+
+def _workload_shape() -> Any:
+    def validate(value: Any, info: ValidationInfo) -> Workload:
+        made: Workload = described_by(WorkloadSection, _workload, value, info.context)
+        return made
+
+    return Annotated[Any, PlainValidator(validate), Shown(WorkloadSection.model_json_schema)]
+
+
+SearchFile = make_section(
+    "SearchFile",
+    "",
+    _file_entries(
+        name_or_section(CHIP, ChipSearch, _chip_space), name_or_section(CLUSTER, ClusterSearch, _cluster_space)
+    )
+    | {
+        "plan": optional(
+            optional_section(PlanSearch, given), "values the plan may take; missing fields take their usual values"
+        ),
+        "constraints": optional(CONSTRAINTS, "bounds on metrics"),
+        "objectives": (several(Metric(custom=True)), Field(description="what is wanted, each in its own direction")),
+        "presets": optional(_named_list(CHIP), "chips to start the search from"),
+        "search": optional(optional_section(SettingsSection, _settings), "how the space is searched"),
+    },
+    FileSection,
+)
+DesignFile = make_section(
+    "DesignFile",
+    "",
+    _file_entries(name_or_section(CHIP, ChipDesign, _chip), name_or_section(CLUSTER, ClusterDesign, _cluster))
+    | {"plan": optional(optional_section(PlanDesign, given), "the parallel plan")},
+    FileSection,
+)
+
+
+def _common(values: dict[str, Any], catalog: Catalog, chip: Chip) -> dict[str, Any]:
+    """One workload is a list of one; a file that names no stack gets the generic one, with the chip's constants."""
+    workload = values.pop("workload", None)
+    if "stack" not in values and "generic" in catalog.stacks:
+        values["stack"] = STACK.read(Scalar("text", "generic"), catalog)
+    if "stack" in values:
+        values["stack"] = on_device(values["stack"], chip.name, calibrated=catalog.constants or True)
+    return values | {"workloads": (workload,) if workload else values["workloads"]}
+
+
+def read_search(data: Any, catalog: Catalog) -> SearchSpec:
+    """The search that a plain tree of mappings, lists and scalars describes; ValidationError holds every fault."""
+    values = given(SearchFile.model_validate(data, context=catalog))
+    chip, cluster = values.pop("chip"), values["cluster"]
+    values = _common(values, catalog, chip.base)
+    raise_faults(_precision_faults(values, chip.base) + price_faults(values, cluster, chip.choices, catalog))
+    settings: SearchSettings = values.pop("search", None) or SearchSettings()
+    if not settings.inner_objective:
+        settings = replace(settings, inner_objective=values["objectives"][0])
+    return SearchSpec(**values, chip=chip.choices, chip_base=chip.base, search=settings)
+
+
+def read_design(data: Any, catalog: Catalog) -> DesignSpec:
+    """The design that a plain tree describes; a data degree that is not given uses the devices that are left."""
+    values = given(DesignFile.model_validate(data, context=catalog))
+    values = _common(values, catalog, values["chip"])
+    raise_faults(_precision_faults(values, values["chip"]))
+    plan = values.pop("plan", None)
+    if plan:
+        used = plan.get("tensor", 1) * plan.get("pipeline", 1)
+        plan = Plan(**({"data": max(1, values["cluster"].devices // used)} | dict(plan)))
+    return DesignSpec(**values, plan=plan or None)
+
+
+ChipFile = make_section(
+    "ChipFile",
+    "",
+    {
+        "name": optional(one(Text()), "shown in results"),
+        "chip": (name_or_section(CHIP, ChipDesign, _chip), Field(description="the chip: a name, or its fields")),
+    },
+)
+
+
+def read_chip(data: Any, catalog: Catalog) -> Chip:
+    """The chip of a plain tree: that of a design, or a `chip` alone."""
+    if isinstance(data, dict) and not data.keys() <= {"name", "chip"}:
+        return read_design(data, catalog).chip
+    chip: Chip = given(ChipFile.model_validate(data, context=catalog))["chip"]
+    return chip
+
+
+def _precision_faults(values: dict[str, Any], chip: Chip) -> list[Fault]:
+    precision = values.get("training", Training()).precision
+    if precision in chip.matmul_rates:
+        return []
+    allowed = f"a precision of the chip {chip.name}: {', '.join(chip.matmul_rates)}"
+    place = ("training", "precision") if "training" in values else ("chip",)
+    return [Fault(f'"{precision}"', allowed, location=place)]
+
+
+def json_schema(kind: Literal["search", "design"] = "search") -> dict[str, Any]:
+    """JSON Schema of a configuration file, for editors."""
+    model = SearchFile if kind == "search" else DesignFile
+    schema: dict[str, Any] = _without_empty_defaults(model.model_json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema | {"title": f"dse {kind}"}
+
+
+def _without_empty_defaults(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        kept = {
+            k: v
+            for k, v in schema.items()
+            if not (k == "default" and v is None) and not (k == "title" and isinstance(v, str))
+        }
+        return {key: _without_empty_defaults(value) for key, value in kept.items()}
+    return [_without_empty_defaults(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,1 @@
+"""What follows from an evaluation: accounts, sensitivities, intervals, floor plans, plans of a given chip."""

@@ -1,0 +1,1 @@
+"""Files of a search: written, read, and what made them."""
