@@ -52,7 +52,7 @@ def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
 
 def test_importing_dse_imports_no_library() -> None:
     heavy = "numpy", "scipy", "pandas", "optuna", "matplotlib", "pydantic", "yaml"
-    code = f"import sys, dse, dse.command.main; dse.command.main.parser(); "
+    code = "import sys, dse, dse.command.main; dse.command.main.parser(); "
     code += f"print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")
