@@ -17,10 +17,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dse.base.version import __version__
 
 if TYPE_CHECKING:
-    from dse.api.search import evaluate, replace, search
+    from dse.api.chip import explain_chip
+    from dse.api.evaluation import evaluate
+    from dse.api.graph import schedule_graph
+    from dse.api.plan import compare, plan
+    from dse.api.search import replace, search
     from dse.api.several import search_several
     from dse.evaluation.design import Design
     from dse.evidence.benchmark import bench
@@ -28,10 +32,6 @@ if TYPE_CHECKING:
     from dse.exploration.plans import PlanSpace
     from dse.inputs.catalogs import chips, clusters, networks, stacks
     from dse.inputs.networks import load_network
-    from dse.insight.account import comparison as compare
-    from dse.insight.floor_plan import floor_plan as explain_chip
-    from dse.insight.graph_schedule import schedule_graph
-    from dse.insight.planner import plan
     from hw_models.chip import Chip
     from hw_models.cluster import Cluster, Tier
     from hw_models.stack import Stack
@@ -62,16 +62,16 @@ _HOMES = {
     "bench": "dse.evidence.benchmark:bench",
     "chips": "dse.inputs.catalogs:chips",
     "clusters": "dse.inputs.catalogs:clusters",
-    "compare": "dse.insight.account:comparison",
-    "evaluate": "dse.api.search:evaluate",
-    "explain_chip": "dse.insight.floor_plan:floor_plan",
+    "compare": "dse.api.plan:compare",
+    "evaluate": "dse.api.evaluation:evaluate",
+    "explain_chip": "dse.api.chip:explain_chip",
     "layers": "workloads.layers:",
     "load_network": "dse.inputs.networks:load_network",
     "network_yaml": "workloads.importers.network_text:yaml_text",
     "networks": "dse.inputs.catalogs:networks",
-    "plan": "dse.insight.planner:plan",
+    "plan": "dse.api.plan:plan",
     "replace": "dse.api.search:replace",
-    "schedule_graph": "dse.insight.graph_schedule:schedule_graph",
+    "schedule_graph": "dse.api.graph:schedule_graph",
     "search": "dse.api.search:search",
     "search_several": "dse.api.several:search_several",
     "stacks": "dse.inputs.catalogs:stacks",

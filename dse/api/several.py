@@ -15,14 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from dse.api.search import run_with, search
 from dse.base.errors import ConfigError, Problem
 from dse.base.files import write_atomic
+from dse.base.headings import heading, human_unit
 from dse.evaluation.design import Design
 from dse.exploration.run import Progress, SearchResult, Settings
 from dse.exploration.several import REGRET, SeveralProblem, regrets
+from dse.inputs.serialize import design_to_plain
 from dse.inputs.spec import SearchSpec
+from dse.present.text.tables import table_text
 from dse.present.text.words import hardware_words
-from dse.record.columns import heading, human_unit
+from dse.problem.build import preset_rows, problem_of
+from dse.record.write import write_outputs
 
 #: Chips of each network's own front from which the common search starts.
 STARTS = 8
@@ -80,8 +85,6 @@ def search_several(
     """Each network alone, then one chip for all; every search has the budget and seed of the file.
 
     KeyboardInterrupt where a search was interrupted: nothing finished is lost, and the same call continues."""
-    from dse.api.search import preset_rows, problem_of, run_with, search
-
     names = [workload.network.name for workload in spec.workloads]
     problems = []
     if len(set(names)) != len(names):
@@ -172,9 +175,6 @@ def write_several(report: SeveralReport, out: str | Path) -> dict[str, Path]:
     and the usual files of every network's own search."""
     import pandas
 
-    from dse.inputs.serialize import design_to_plain
-    from dse.record.write import write_outputs
-
     folder = Path(out)
     paths = {}
     for name, rows in (("common", front_rows(report)), ("networks", network_rows(report))):
@@ -201,8 +201,6 @@ def write_several(report: SeveralReport, out: str | Path) -> dict[str, Path]:
 
 def several_text(report: SeveralReport, paths: dict[str, Path] | None = None) -> str:
     """What a terminal shows: the two chips that matter, every network on them, and where the files are."""
-    from dse.present.text.tables import table_text
-
     first = report.problem.objectives[0]
     if not len(report):
         return "No chip holds all networks within the limits."

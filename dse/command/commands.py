@@ -250,7 +250,7 @@ def _plan_value(text: str) -> Any:
 
 def run_evaluate(options: Options) -> int:
     """Metrics of one design, or why it cannot run."""
-    from dse.api.search import evaluate
+    from dse.api.evaluation import evaluate
     from dse.command.designs import one_design
 
     design = one_design(options)
@@ -358,7 +358,8 @@ def _capacity(design: Design) -> float:
 def run_pareto(options: Options) -> int:
     """Filter what a search recorded, and print or write the front of the rest."""
     from dse.present.text.search import intervals_text, nothing_fits_text
-    from dse.record.read import filtered, load_report
+    from dse.problem.filter import filtered
+    from dse.record.read import load_report
     from dse.record.write import check_out, front_frame, write_outputs
 
     where = [_limit(text) for text in options.where]

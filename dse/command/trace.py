@@ -17,7 +17,7 @@ def run_trace(options: argparse.Namespace) -> int:
     """The timeline of a step as trace events, and its length beside the closed form's."""
     from pathlib import Path
 
-    from dse.api.search import evaluate
+    from dse.api.evaluation import evaluate
     from dse.base.files import write_atomic
     from dse.base.units import format_quantity
     from dse.command.designs import one_design

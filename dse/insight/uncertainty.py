@@ -31,7 +31,7 @@ from hw_models.technology import Technology
 from workloads.plan import Plan
 
 if TYPE_CHECKING:
-    from dse.api.search import SearchReport
+    from dse.problem.solved import Solved
 
 __all__ = [
     "COMPARED", "COUNT", "LEVEL", "PAIR", "PRICED", "RESIDUAL", "ZERO_SHOT", "FrontUncertainty", "Interval",
@@ -410,7 +410,7 @@ class FrontUncertainty:
 
 
 def front_uncertainty(
-    report: SearchReport, *, most: int = FRONT_MOST, count: int = FRONT_COUNT, seed: int = 0
+    report: Solved, *, most: int = FRONT_MOST, count: int = FRONT_COUNT, seed: int = 0
 ) -> FrontUncertainty:
     """Intervals of a front's step times, and how sure its order is, by the same draws for every design."""
     low, high, better = (np.full(len(report), math.nan) for _ in range(3))
@@ -429,7 +429,7 @@ def front_uncertainty(
 
 
 def front_results(
-    report: SearchReport, n: int, count: int, seed: int, metrics: Sequence[str] = tuple(METRICS)
+    report: Solved, n: int, count: int, seed: int, metrics: Sequence[str] = tuple(METRICS)
 ) -> list[Result]:
     """Results (K,) of the first n designs of a front: all draws of the designs of a group are one paired batch."""
     found: list[Any] = [None] * n
@@ -439,10 +439,10 @@ def front_results(
 
 
 def _draw_block(
-    report: SearchReport, block: slice, found: list[Any], *, count: int, seed: int, metrics: Sequence[str]
+    report: Solved, block: slice, found: list[Any], *, count: int, seed: int, metrics: Sequence[str]
 ) -> None:
     """The results of a block of a front's designs, into their places."""
-    from dse.record.columns import hardware_of
+    from dse.problem.rows import hardware_of
 
     problem, plans = report.problem, report.result.plans[block].astype(float)
     for hardware in hardware_of(problem, report.result.rows[block]):

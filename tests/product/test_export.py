@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.api.search import SearchReport, evaluate, search
+from dse.api.evaluation import evaluate
+from dse.api.search import SearchReport, search
 from dse.base.units import parse
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Archive, Chunk, DifferentSearch, take
 from dse.exploration.run import Progress
 from dse.inputs.serialize import design_from_plain, design_to_plain
 from dse.inputs.yaml.load import load_search
-from dse.record.columns import front_columns, metrics_of
-from dse.record.read import archived_points, filtered, load_report
+from dse.problem.filter import archived_points, filtered
+from dse.problem.rows import metrics_of
+from dse.record.columns import front_columns
+from dse.record.read import load_report
 from dse.record.write import FILES, begin, check_out, exported_columns, front_frame, read_designs, write_outputs
 from dse.simulation.step import simulated_step_time
 

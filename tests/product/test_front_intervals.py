@@ -19,7 +19,7 @@ from dse.insight.uncertainty import front_results, residual_of, time_power, unif
 from dse.present.figures.data import front_data
 from dse.present.figures.front import front_figure
 from dse.present.text.search import intervals_text
-from dse.record.read import filtered
+from dse.problem.filter import filtered
 from dse.record.write import front_frame, write_outputs
 
 TINY = """\

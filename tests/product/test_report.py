@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from conftest import a100
 
-from dse.api.search import SearchReport, evaluate, search
+from dse.api.evaluation import evaluate
+from dse.api.search import SearchReport, search
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
 from dse.inputs.yaml.load import load_search

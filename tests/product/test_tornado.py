@@ -12,7 +12,7 @@ import pytest
 from conftest import a100, small_network
 
 import dse.insight.tornado as tornado_module
-from dse.api.search import evaluate
+from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
 from dse.insight.tornado import DECIDED, tornado
 from dse.insight.uncertainty import range_of, uncertain_constants

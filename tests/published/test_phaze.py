@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.api.search import problem_of, search
+from dse.api.search import search
 from dse.evidence.validation.validate import validate
 from dse.inputs.yaml.load import load_search, shipped_searches
+from dse.problem.build import problem_of
 from dse.record.write import write_outputs
 from hw_models.chip import Chip
 from hw_models.physical.area import BLOCKS, area_by_block, die_area

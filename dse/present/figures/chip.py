@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.base.files import write_atomic
 from dse.base.units import format_quantity
 from dse.insight.floor_plan import GROUPS, Block, ChipComparison, FloorPlan
 from dse.present.figures.front import INK, pretty
@@ -189,8 +190,6 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     import io
 
     from matplotlib import rc_context
-
-    from dse.base.files import write_atomic
 
     place, stream = Path(path), io.BytesIO()
     kind = place.suffix.removeprefix(".")

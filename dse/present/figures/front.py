@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.base.headings import human_unit
 from dse.exploration.variables import Floats, Objective
 from dse.present.figures.data import FrontData, Reference, thinned
-from dse.record.columns import human_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

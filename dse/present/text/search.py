@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.api.evaluation import evaluate
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
@@ -36,10 +37,10 @@ from dse.present.text.words import (
 from hw_models.chip import DATAFLOW, NOC, Chip
 
 if TYPE_CHECKING:
-    from dse.api.search import SearchReport
     from dse.insight.account import PartDifference
     from dse.insight.front_intervals import FrontIntervals
     from dse.insight.planner import Candidate, PlanReport, Run
+    from dse.problem.solved import Solved
 
 __all__ = ["intervals_text", "nothing_fits_text", "plan_text", "search_text", "summary_markdown", "validation_text"]
 
@@ -208,7 +209,7 @@ def _failure_rows(failures: Mapping[str, int], total: int) -> list[list[str]]:
 # Searches ----------------------------------------------------------------------------------------------------------
 
 
-def search_text(report: SearchReport, paths: Mapping[str, Path]) -> str:
+def search_text(report: Solved, paths: Mapping[str, Path]) -> str:
     """The five best designs of a search, how it ended, and where its files are."""
     if not len(report):
         return nothing_fits_text(report)
@@ -233,7 +234,7 @@ def search_text(report: SearchReport, paths: Mapping[str, Path]) -> str:
     )
 
 
-def intervals_text(report: SearchReport, found: FrontIntervals, most: int = DESIGNS) -> str:
+def intervals_text(report: Solved, found: FrontIntervals, most: int = DESIGNS) -> str:
     """Designs of the front with the interval of each objective, and how often each stays on it."""
     objectives = report.problem.objectives
     shown = min(most, found.designs)
@@ -260,14 +261,14 @@ def intervals_text(report: SearchReport, found: FrontIntervals, most: int = DESI
     return section(title, split_text([*headings, "on front", "in limits"], rows), more, wrapped(note))
 
 
-def _failed_designs(report: SearchReport) -> str | None:
+def _failed_designs(report: Solved) -> str | None:
     result = report.result
     if not any(result.failures.values()):
         return None
     return section("Designs that failed, by what they violate", _failures(result.failures, result.evaluations))
 
 
-def _search_head(report: SearchReport) -> str:
+def _search_head(report: Solved) -> str:
     spec, workload = report.spec, report.spec.workloads[0]
     counts = [f"{int(count):,}" for count in spec.cluster.values["devices"]]
     devices = f"{' or '.join(counts)} device{'' if counts == ['1'] else 's'}"
@@ -279,13 +280,13 @@ def _search_head(report: SearchReport) -> str:
     )
 
 
-def _meanings(report: SearchReport) -> str:
+def _meanings(report: Solved) -> str:
     """What each objective is of: one chip or the whole cluster."""
     known = [o.name for o in report.problem.objectives if o.name in METRICS]
     return "; ".join([*(f"{name}: {METRICS[name][1]}" for name in known), "hardware: one chip"]) + "."
 
 
-def _design_table(report: SearchReport) -> tuple[list[str], list[list[str]]]:
+def _design_table(report: Solved) -> tuple[list[str], list[list[str]]]:
     """Front rows, best by the first objective first: objectives, key hardware, plan (whose degrees are the devices)."""
     objectives = report.problem.objectives
     headings = ["row", *(o.name.replace("_", " ") for o in objectives), "peak", "SRAM", "HBM", "links", "plan"]
@@ -325,7 +326,7 @@ def _objective(name: str, unit: str, value: float) -> str:
     return metric_text(name, value).replace("/token", "") if name in METRICS else format_quantity(value, unit)
 
 
-def _extremes(report: SearchReport) -> list[tuple[str, int, str]]:
+def _extremes(report: Solved) -> list[tuple[str, int, str]]:
     """The best row of every objective but the first, which leads the table."""
     found = []
     for i, o in enumerate(report.problem.objectives[1:], start=1):
@@ -347,7 +348,7 @@ STOPPED = {
 }
 
 
-def _search_end(report: SearchReport) -> str:
+def _search_end(report: Solved) -> str:
     result = report.result
     rate = f" in {result.elapsed:,.3g} s" if result.elapsed else ""
     failed = f" {result.failed_rows:,} hardware rows failed to evaluate." if result.failed_rows else ""
@@ -357,7 +358,7 @@ def _search_end(report: SearchReport) -> str:
     )
 
 
-def nothing_fits_text(report: SearchReport) -> str:
+def nothing_fits_text(report: Solved) -> str:
     """Why a search found nothing: counts by violated constraint, and the nearest miss with what it needs."""
     result = report.result
     parts = [
@@ -372,7 +373,7 @@ def nothing_fits_text(report: SearchReport) -> str:
     return join(parts)
 
 
-def _nearest_lines(report: SearchReport) -> list[str]:
+def _nearest_lines(report: Solved) -> list[str]:
     """The nearest miss: hardware, plan, and for each violated rule what is needed and what there is."""
     result = report.result
     if result.miss_row is None or result.miss_plan is None:
@@ -385,10 +386,8 @@ def _nearest_lines(report: SearchReport) -> list[str]:
     return [*lines, wrapped(f"with {hardware_words(report.problem.space, result.miss_row)}", indent=2)]
 
 
-def miss_words(report: SearchReport, design: Design, violations: Mapping[str, float]) -> list[str]:
+def miss_words(report: Solved, design: Design, violations: Mapping[str, float]) -> list[str]:
     """Each violation as needed against available."""
-    from dse.api.search import evaluate
-
     found = evaluate(design)
     limits = {limit.metric: limit for limit in report.spec.constraints}
     words = []
@@ -405,7 +404,7 @@ def miss_words(report: SearchReport, design: Design, violations: Mapping[str, fl
     return words
 
 
-def summary_markdown(report: SearchReport, intervals: FrontIntervals | None = None) -> str:
+def summary_markdown(report: Solved, intervals: FrontIntervals | None = None) -> str:
     """The same for a file beside the results, with how sure the front is where that was asked for."""
     result = report.result
     parts = [f"# {report.spec.name}", "", _search_head(report), ""]
@@ -434,7 +433,7 @@ def _steadiness(found: FrontIntervals) -> str:
     )
 
 
-def _sureness(report: SearchReport) -> str:
+def _sureness(report: Solved) -> str:
     """One sentence: interval of the first row's step time, and how likely it is better than the next."""
     found = front_uncertainty(report, most=2)
     ends = f"{format_quantity(float(found.low[0]), 's')} to {format_quantity(float(found.high[0]), 's')}"
