@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dse.evaluation.design import Design
+from dse.inputs.registry import resolve
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import Stack
@@ -95,6 +96,4 @@ def _network(data: Mapping[str, Any]) -> Any:
         return network_named(str(data["published"]))
     if "graph" in data:
         return read_network(data["graph"]).network
-    from dse.inputs.registry import resolve
-
     return resolve("network", str(data["import"]), {})(**(data.get("fields") or {}))

@@ -21,6 +21,7 @@ from dse.evaluation.ownership import OF_A_TOKEN, OF_THE_CHIP, chip_metrics, toke
 from dse.evaluation.result import METRICS, Result
 from dse.exploration.plans import plan_of
 from dse.problem.objectives import objective
+from dse.problem.rows import hardware_of
 from hw_models import stacks, technology
 from hw_models.chip import Chip
 from hw_models.physical import cost
@@ -442,8 +443,6 @@ def _draw_block(
     report: Solved, block: slice, found: list[Any], *, count: int, seed: int, metrics: Sequence[str]
 ) -> None:
     """The results of a block of a front's designs, into their places."""
-    from dse.problem.rows import hardware_of
-
     problem, plans = report.problem, report.result.plans[block].astype(float)
     for hardware in hardware_of(problem, report.result.rows[block]):
         members = hardware.rows

@@ -17,8 +17,8 @@ import pytest
 
 import dse
 from dse.command import main as cli
-from dse.command.commands import _Shown, progress_text
 from dse.command.main import COMMANDS, EXAMPLES, LISTS, PLAN_FLAGS, main
+from dse.command.progress import _Shown, progress_text
 from dse.exploration.run import Progress
 from dse.inputs.yaml.flags import FLAGS
 from dse.present.text.lists import TABLES

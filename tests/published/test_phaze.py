@@ -16,7 +16,8 @@ import pytest
 
 from dse.api.search import search
 from dse.evidence.validation.validate import validate
-from dse.inputs.yaml.load import load_search, shipped_searches
+from dse.inputs.yaml.load import load_search
+from dse.inputs.yaml.tree import shipped_searches
 from dse.problem.build import problem_of
 from dse.record.write import write_outputs
 from hw_models.chip import Chip

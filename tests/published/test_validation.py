@@ -20,7 +20,7 @@ from dse.evidence.measured.devices import node_bandwidth
 from dse.evidence.measured.parts import formula_bytes
 from dse.evidence.measured.runs import Case, Skip, design_of, measured_time, run_case
 from dse.evidence.measured.tables import Cells
-from dse.evidence.validation.page import comparisons, residual_figures, write_report
+from dse.evidence.validation.residuals import comparisons, residual_figures
 from dse.evidence.validation.validate import (
     UNREAD,
     Compared,
@@ -38,6 +38,7 @@ from dse.evidence.validation.validate import (
     validate,
     why_not,
 )
+from dse.record.validation import write_report
 from hw_models.stacks import Constants
 from workloads.training import parameters
 

@@ -12,7 +12,7 @@ import numpy as np
 from dse.present.figures.front import INK, WIDE, amount, few_ticks, plain_axes, png, pretty, sheet, ticks
 
 if TYPE_CHECKING:
-    from dse.evidence.validation.page import Comparison, Panel, Residuals
+    from dse.evidence.validation.residuals import Comparison, Panel, Residuals
 
 __all__ = ["comparison_png", "residuals_png"]
 

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dse.base.units import format_quantity
-from dse.exploration.run import SAMPLERS
 from dse.inputs.registry import plugin_names
-from dse.inputs.yaml.load import load_search, shipped_searches
 from dse.problem import objectives
 from hw_models import clusters, devices, stacks
 from workloads import published
@@ -97,6 +95,8 @@ SEARCHERS = {
 
 
 def _searcher_rows() -> tuple[Any, Any]:
+    from dse.exploration.run import SAMPLERS  # start-up: the searchers, for this list alone
+
     rows = [
         {"searcher": name, "rows a batch": str(size), "what it does": SEARCHERS.get(name, "")}
         for name, size in SAMPLERS.items()
@@ -106,6 +106,8 @@ def _searcher_rows() -> tuple[Any, Any]:
 
 
 def _search_rows() -> tuple[Any, Any]:
+    from dse.inputs.yaml.load import load_search, shipped_searches  # start-up: pydantic and yaml, for this list alone
+
     rows = []
     for name in shipped_searches():
         spec = load_search(name)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.api.evaluation import evaluate
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
+from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS
 from dse.evidence.validation.networks import scaling_error
 from dse.insight.uncertainty import front_uncertainty

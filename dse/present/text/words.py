@@ -22,8 +22,8 @@ from workloads.plan import CHOICES, Plan
 
 __all__ = [
     "PLAN_KEY", "WORDS", "in_bytes", "in_words_of", "input_text", "join", "length_text", "limit_text", "metric_text",
-    "money", "percent", "sample_word", "scene_text", "section", "short_plan", "signed",
-]
+    "money", "percent", "plan_words", "sample_word", "scene_text", "section", "short_plan", "signed",
+]  # fmt: skip
 
 #: Words for parts of a step and for what it waits for.
 WORDS = {
@@ -94,7 +94,6 @@ def _order(named: Mapping[str, Any]) -> list[str]:
         [axis for axis in order.split("-") if degrees[axis] > 1] for order in (CHOICES["order"][0], named["order"])
     )
     return [] if usual == chosen else ["order-" + "".join(axis[0] for axis in chosen)]
-
 
 PLAN_KEY = (
     "Plans: tN tensor, pN pipeline stages, dN data, bN micro-batch, vN interleaved chunks a stage, sp sequence "
@@ -211,3 +210,10 @@ def input_text(value: Any, unit: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return format_quantity(float(value), unit)
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def plan_words(plan_: Plan) -> str:
+    """A plan on one line: what differs from a plain plan."""
+    plain, named = Plan().named(), plan_.named()
+    always = ("tensor", "pipeline", "data", "micro_batch")
+    return ", ".join(f"{name} {value}" for name, value in named.items() if name in always or value != plain[name])
