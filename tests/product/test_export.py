@@ -92,7 +92,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> SearchReport:
 @pytest.fixture
 def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of the other files: drawing is most of the time of an export."""
-    monkeypatch.setattr("dse.present.figures.front.front_png", lambda data: b"")
+    monkeypatch.setattr("dse.record.write.plots.front_png", lambda data: b"")
 
 
 def with_front(report: SearchReport, order: Any) -> SearchReport:
@@ -431,7 +431,7 @@ def test_a_front_of_100000_designs_is_a_table_within_seconds(report: SearchRepor
 def test_more_designs_than_a_block_are_each_written_once(
     report: SearchReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dse.record.columns.BLOCK", 7)
+    monkeypatch.setattr("dse.problem.rows.BLOCK", 7)
     points = len(archived_points(report.result)[0])
     many = with_front(report, np.arange(23) % points)
     write_outputs(many, tmp_path)

@@ -143,7 +143,7 @@ def test_an_interrupted_search_of_one_network_ends_the_whole_and_the_same_call_g
 ) -> None:
     from dataclasses import replace
 
-    from dse.api.search import search as api
+    from dse.api import search as api
 
     (tmp_path / "two.yaml").write_text(TEXT)
     spec = load_search(tmp_path / "two.yaml")

@@ -291,7 +291,7 @@ def test_a_chip_that_does_not_exist_is_never_on_a_front_without_a_limit_either()
 def test_a_search_of_the_template_writes_the_rows_that_do_not_exist_without_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dse.present.figures.front.front_png", lambda data: b"")
+    monkeypatch.setattr("dse.record.write.plots.front_png", lambda data: b"")
     report = search("wham_single_device", jobs=1, budget=60, seed=1)
     write_outputs(report, tmp_path)
     lines = list(csv.DictReader(io.StringIO(gzip.decompress((tmp_path / "trials.csv.gz").read_bytes()).decode())))

@@ -106,11 +106,11 @@ def _searcher_rows() -> tuple[Any, Any]:
 
 
 def _search_rows() -> tuple[Any, Any]:
-    from dse.inputs.yaml.load import load_search, shipped_searches  # start-up: pydantic and yaml, for this list alone
+    from dse.inputs.yaml import load, tree  # start-up: pydantic and yaml, for this list alone
 
     rows = []
-    for name in shipped_searches():
-        spec = load_search(name)
+    for name in tree.shipped_searches():
+        spec = load.load_search(name)
         workload = spec.workloads[0]
         rows.append(
             {
