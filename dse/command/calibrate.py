@@ -10,7 +10,8 @@ from pathlib import Path
 from dse.base.errors import ConfigError, Problem
 from dse.command.parser import Options
 from dse.command.progress import Line
-from dse.evidence.calibration.calibrate import calibrate, leave_one_out, write_constants
+from dse.evidence.calibration.calibrate import calibrate, leave_one_out
+from dse.evidence.calibration.constants import write_constants
 from dse.present.text.calibration import calibration_text, left_out_text
 
 __all__ = ["run"]

@@ -12,7 +12,7 @@ from dse.command.parser import Options
 from dse.exploration.plans import PlanSpace
 from dse.inputs.yaml.flags import TRUTHS, assignments, design_of
 from dse.insight.planner import plan
-from dse.present.text.search import plan_text
+from dse.present.text.plan import plan_text
 
 __all__ = ["run"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from dse.base.errors import ConfigError, Problem
 from dse.command.json_output import print_json
 from dse.command.parser import Options
-from dse.evidence.calibration.calibrate import read_constants
+from dse.evidence.calibration.constants import read_constants
 from dse.evidence.validation.validate import validate
-from dse.present.text.search import validation_text
+from dse.present.text.validation import validation_text
 from dse.record.validation import write_report
 
 __all__ = ["run"]

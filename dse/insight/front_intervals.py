@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dse.evaluation.result import METRICS, Result
 from dse.exploration.pareto import non_dominated
-from dse.insight.uncertainty import front_results, residual_of, time_power, uniform
+from dse.insight.front_uncertainty import front_results
+from dse.insight.uncertainty import residual_of, time_power, uniform
 
 if TYPE_CHECKING:
     from dse.problem.solved import Solved

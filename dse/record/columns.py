@@ -18,7 +18,7 @@ from dse.base.headings import heading, human_unit
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Chunk
 from dse.exploration.variables import Floats, Integers, Space
-from dse.insight.uncertainty import front_uncertainty
+from dse.insight.front_uncertainty import front_uncertainty
 from dse.problem.rows import blocks, hardware_of, metrics_of, named_plans
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier

@@ -11,7 +11,8 @@ from typing import Any
 from dse.base.errors import ConfigError, Problem
 from dse.base.files import write_atomic
 from dse.evidence.validation.residuals import comparisons, residual_figures
-from dse.evidence.validation.validate import Compared, Validation
+from dse.evidence.validation.scores import Compared
+from dse.evidence.validation.validate import Validation
 from dse.present.figures.validation import comparison_png, residuals_png
 from dse.present.html.validation import SCORE_HEADINGS, coverage, page
 

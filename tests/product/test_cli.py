@@ -20,7 +20,7 @@ from dse.command import main as cli
 from dse.command.flags import PLAN_FLAGS
 from dse.command.flags import tokens as read_tokens
 from dse.command.main import main
-from dse.command.progress import progress_text
+from dse.command.progress import Shown, progress_text
 from dse.command.table import COMMANDS, LISTS
 from dse.exploration.run import Progress
 from dse.inputs.yaml.flags import FLAGS

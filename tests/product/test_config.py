@@ -14,8 +14,8 @@ import pytest
 from dse.base.errors import ConfigError, Problem
 from dse.base.units import parse
 from dse.inputs.spec import ALL_DEVICES, CHIP_LINKS, Catalog, Constraint, SearchSpec
+from dse.inputs.yaml.hardware import ChipSearch, ClusterSearch, StackSection
 from dse.inputs.yaml.load import json_schema, load_design, load_search
-from dse.inputs.yaml.schema import ChipSearch, ClusterSearch, StackSection
 from dse.inputs.yaml.tree import shipped_searches
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier

@@ -16,7 +16,8 @@ from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
 from dse.insight.floor_plan import FloorPlan
 from dse.present.figures import chip as plots_chip
-from dse.present.figures.chip import Box, chip_comparison_figure, die_boxes, floor_plan_figure, spread, tiles
+from dse.present.figures.chip import chip_comparison_figure, floor_plan_figure, spread
+from dse.present.figures.die import Box, die_boxes, tiles
 from dse.present.text.chip import BLOCK_WORDS
 from hw_models import devices, technology
 from hw_models.chip import Chip

@@ -15,7 +15,8 @@ import dse.insight.front_intervals as module
 from dse.api.search import SearchReport, search
 from dse.inputs.yaml.load import load_search
 from dse.insight.front_intervals import front_intervals
-from dse.insight.uncertainty import front_results, residual_of, time_power, uniform
+from dse.insight.front_uncertainty import front_results
+from dse.insight.uncertainty import residual_of, time_power, uniform
 from dse.present.figures.data import front_data
 from dse.present.figures.front import front_figure
 from dse.present.text.search import intervals_text

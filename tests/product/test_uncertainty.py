@@ -18,11 +18,11 @@ from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS
 from dse.insight.account import comparison
+from dse.insight.front_uncertainty import front_uncertainty
 from dse.insight.uncertainty import (
     ZERO_SHOT,
     constants_drawn,
     draws,
-    front_uncertainty,
     interval,
     market_drawn,
     priced,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.evidence.validation.validate import STRETCH, Compared
+from dse.evidence.validation.scores import STRETCH, Compared
 
 __all__ = ["Comparison", "Panel", "Residuals", "comparisons", "residual_figures"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.present.figures.front import INK, WIDE, amount, few_ticks, plain_axes, png, pretty, sheet, ticks
+from dse.present.figures.axes import INK, WIDE, amount, few_ticks, plain_axes, png, pretty, sheet, ticks
 
 if TYPE_CHECKING:
     from dse.evidence.validation.residuals import Comparison, Panel, Residuals

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from dse.evidence.validation.networks import ALL_NETWORKS
-from dse.evidence.validation.validate import ALL_STRETCH, CALIBRATED, ZERO_SHOT, Score, Validation
+from dse.evidence.validation.scores import ALL_STRETCH, CALIBRATED, ZERO_SHOT, Score
+from dse.evidence.validation.validate import Validation
 
 SCORE_HEADINGS = (
     "n", "n_scored", "mape_percent", "median_percent", "p95_percent", "max_percent", "bias_percent", "floor_percent",
