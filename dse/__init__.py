@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from hw_models.stack import Stack
     from hw_models.technology import Technology
     from workloads import layers
-    from workloads.graph import Graph, GraphNetwork
+    from workloads.graph import Graph
+    from workloads.graph_network import GraphNetwork
     from workloads.importers.network_text import yaml_text as network_yaml
     from workloads.network import Workload
     from workloads.plan import Plan
@@ -51,7 +52,7 @@ _HOMES = {
     "DecoderTransformer": "workloads.transformer:DecoderTransformer",
     "Design": "dse.evaluation.design:Design",
     "Graph": "workloads.graph:Graph",
-    "GraphNetwork": "workloads.graph:GraphNetwork",
+    "GraphNetwork": "workloads.graph_network:GraphNetwork",
     "Plan": "workloads.plan:Plan",
     "PlanSpace": "dse.exploration.plans:PlanSpace",
     "Stack": "hw_models.stack:Stack",

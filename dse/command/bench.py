@@ -12,8 +12,6 @@ from dse.present.text.tables import table_text
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Rates of this machine."""
     found = bench(jobs=options.jobs, largest=options.largest)

@@ -17,8 +17,6 @@ from dse.present.text.calibration import calibration_text, left_out_text
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Constants from measured rows, or errors of pairs that were left out."""
     data = options.data or os.environ.get("DSE_DATA") or None

@@ -18,8 +18,6 @@ from dse.present.text.design import comparison_text
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Two designs, or without a network two chips, side by side."""
     names = (options.first, options.second)

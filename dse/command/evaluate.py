@@ -13,8 +13,6 @@ from dse.present.text.evaluation import evaluation_text
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Metrics of one design, or why it cannot run."""
     design = one_design(options)

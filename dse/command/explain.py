@@ -17,8 +17,6 @@ from dse.present.text.design import account_text
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """The account of one design; of a chip without a network, its floor plan."""
     if chip_alone(options):

@@ -21,8 +21,6 @@ __all__ = ["run"]
 CALCULON = 3
 
 
-
-
 def run(options: Options) -> int:
     """The text of a network file, or of a design file; what could not be carried over on standard error."""
     out = Path(options.out) if options.out else None

@@ -10,9 +10,6 @@ from dse.present.text.tables import table_text
 __all__ = ["run"]
 
 
-
-
-
 def run(options: Options) -> int:
     """A table of what can be named."""
     plain, shown = TABLES[options.what]()

@@ -26,8 +26,6 @@ from workloads.plan import Plan
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Operators of a network by layer and phase; its graph as a picture."""
     path = picture_path(options.out)

@@ -24,8 +24,6 @@ from dse.record.write import check_out, front_frame, write_outputs
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Filter what a search recorded, and print or write the front of the rest."""
     where = [_limit(text) for text in options.where]
@@ -53,6 +51,7 @@ def run(options: Options) -> int:
     for path in [*([options.csv] if options.csv else []), *paths.values()]:
         print(f"wrote {path}", file=sys.stderr)
     return 0 if len(chosen) else NOTHING_FITS
+
 
 _RULE = re.compile(r"\s*([\w.]+)\s*(<=|>=)\s*(\S.*)")
 

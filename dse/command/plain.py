@@ -32,6 +32,7 @@ def evaluation_plain(result: Result, design: Design, steps: int | None) -> dict[
         found["total_units"] = {name: unit for name, (_, unit, _) in totals(result, design, steps).items()}
     return found
 
+
 #: Units of the tables of an account and a comparison, by the name of the table or field.
 UNITS = {
     "time": "s", "device_time": "s", "exposed": "s", "step_time": "s", "forward": "s", "backward": "s", "streams": "s",

@@ -17,11 +17,6 @@ from dse.present.text.plan import plan_text
 __all__ = ["run"]
 
 
-
-
-
-
-
 def run(options: Options) -> int:
     """The best plans of a network on given chips."""
     changes = [text for text in options.set if "." in text.partition("=")[0]]

@@ -10,8 +10,6 @@ from dse.inputs.yaml.schema import json_schema
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """JSON Schema on standard output."""
     print(json.dumps(json_schema(options.kind), indent=2))

@@ -29,8 +29,6 @@ from dse.record.write import begin, check_out, write_outputs
 __all__ = ["run", "search_plain"]
 
 
-
-
 def run(options: Options) -> int:
     """Search, write the outputs, print the five best designs."""
     spec = load_search(options.config)

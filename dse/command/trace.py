@@ -19,8 +19,6 @@ __all__ = ["run"]
 TIMELINE = "trace.json"
 
 
-
-
 def run(options: Options) -> int:
     """The timeline of a step as trace events, and its length beside the closed form's."""
     from pathlib import Path

@@ -17,8 +17,6 @@ from dse.record.validation import write_report
 __all__ = ["run"]
 
 
-
-
 def run(options: Options) -> int:
     """Predictions beside measurements."""
     data = options.data or os.environ.get("DSE_DATA") or None

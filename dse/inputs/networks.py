@@ -16,7 +16,8 @@ from typing import Any
 
 from dse.base.errors import ConfigError, Problem, nearest
 from dse.inputs.registry import resolve
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.importers import calculon, huggingface, network_file, onnx, scalesim
 from workloads.importers.imported import Imported
 from workloads.importers.reading import FileError, read_json

@@ -14,7 +14,7 @@ from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import Stack
 from hw_models.technology import Technology
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.importers.network_file import read as read_network
 from workloads.importers.network_text import plain as plain_network
 from workloads.network import Workload

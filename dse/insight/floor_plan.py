@@ -118,7 +118,6 @@ class FloorPlan:
         return tables | {"units": {"area": "m2", "power": "W", "flops": "FLOP/s", "cost": "USD", "carbon": "kg"}}
 
 
-
 def floor_plan(chip: Chip, constants: Technology | None = None) -> FloorPlan:
     """What a chip of scalars is made of, with what it costs to make.
 
@@ -304,7 +303,6 @@ class ChipComparison:
     def table(self, name: str) -> tuple[ChipPair, ...]:
         """The pairs of one table: facts, peaks, area, power, cost or carbon."""
         return tuple(item for item in self.pairs if item.table == name)
-
 
 
 def chip_comparison(a: FloorPlan, b: FloorPlan) -> ChipComparison:

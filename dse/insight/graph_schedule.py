@@ -17,7 +17,8 @@ from dse.evaluation.price import OperatorPrices, price_attention, price_matmuls,
 from dse.evaluation.work import work
 from dse.insight.list_schedule import Bounds, Scheduled, Task, bounds, list_schedule
 from hw_models.chip import Chip
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.lowering import node_blocks
 
 #: Units of a chip by what they run.

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.lowering import cells, node_blocks
 from workloads.network import Network
 from workloads.operators import Block, Matmul, Vector
@@ -147,7 +148,6 @@ class NetworkReport:
             ],
             "links": [[link.source, link.target, link.elements] for link in self.links],
         }  # fmt: skip
-
 
 
 def _plain(work: Work) -> dict[str, float | None]:

@@ -81,7 +81,6 @@ class Tornado:
         }
 
 
-
 def tornado(design: Design, metrics: Sequence[str] = DECIDED) -> Tornado:
     """How far each constant of technology, stack and market moves some metrics of a design of scalars.
 

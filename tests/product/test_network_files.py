@@ -17,7 +17,8 @@ from dse.base.errors import ConfigError
 from dse.command.main import main
 from dse.inputs.networks import import_network, names_file, usual_sequence
 from dse.inputs.yaml.load import load_design
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.importers import huggingface
 from workloads.importers.network_file import PLACES, read
 from workloads.importers.network_operators import operators, word

@@ -12,7 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from workloads.graph import GraphNetwork, Shape
+from workloads.graph import Shape
+from workloads.graph_network import GraphNetwork
 from workloads.importers.onnx_file import checked, read
 from workloads.importers.onnx_model import FLOATING, Declared, OnnxModel
 from workloads.importers.onnx_operators import COPIES, COSTS, MADE, REDUCTIONS, SEVERAL, UNARY, VIEWS, WHOLE, supported

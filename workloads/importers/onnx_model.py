@@ -72,6 +72,7 @@ class OnnxModel:
         """Version of the standard operators."""
         return self.opsets.get("", 0)
 
+
 #: ONNX data types by number: (name, bytes an element, numpy type of its raw data or None).
 TYPES: dict[int, tuple[str, str | None]] = {
     1: ("float", "<f4"), 2: ("uint8", "<u1"), 3: ("int8", "<i1"), 4: ("uint16", "<u2"), 5: ("int16", "<i2"),

@@ -360,6 +360,7 @@ def _global(node: OnnxNode, inputs: Inputs) -> list[Shape]:
     shape = given(inputs, 0).shape
     return [(*shape[:2], *(1 for _ in shape[2:]))]
 
+
 SHAPES: dict[str, Rule] = {
     "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool,
     "GlobalAveragePool": _global, "GlobalMaxPool": _global, "GlobalLpPool": _global,
@@ -383,6 +384,7 @@ SHAPES: dict[str, Rule] = {
 def part(node: OnnxNode, shape: Shape) -> Shape:
     """Axes of a shape that Shape gives."""
     return shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))]
+
 
 #: Operators whose inputs are broadcast to one shape.
 BROADCAST = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "Mod", "Where", "PRelu", "Equal",

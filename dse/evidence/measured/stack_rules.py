@@ -48,6 +48,7 @@ class StackRules:
     whole_batch: bool = False
     keeps_stages: bool = False
 
+
 MEGATRON = StackRules("megatron-lm", overlaps=False, attention="materialized", padding=128)
 MEGATRON_DEEPSPEED = replace(MEGATRON, name="megatron-deepspeed", gradient_bytes=2)
 NEMO = StackRules(

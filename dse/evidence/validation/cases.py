@@ -119,6 +119,7 @@ def table_cases(rows: Sequence[Row], stem: str) -> Iterable[Case]:
 def natural_order(text: str) -> tuple[float, str]:
     return (float(text), "") if text.isdigit() else (0.0, text)
 
+
 #: Tables that the product ships.
 SHIPPED = ("measured_runs.csv", "measured_networks.csv")
 

@@ -68,6 +68,7 @@ def _rates(value: Any) -> Mapping[str, float]:
     raise_faults(faults)
     return rates
 
+
 RATES = Annotated[
     Any,
     PlainValidator(_rates),
@@ -217,6 +218,7 @@ def made_stack(section: Section) -> Stack:
     values = given(section)
     base: Stack = values.pop("base", Stack(name="custom"))
     return replace(base, **values)
+
 
 ChipSearch = _chip_section("ChipSearch", searched)
 ChipDesign = _chip_section("ChipDesign", one)

@@ -248,6 +248,7 @@ def _named_list(reader: Reader) -> Any:
         Any, PlainValidator(validate), WithJsonSchema({"anyOf": [reader.schema, schema, {"type": "null"}]})
     ]
 
+
 SettingsSection = make_section(
     "SettingsSection",
     "search",
@@ -303,6 +304,7 @@ def _workload_shape() -> Any:
         return made
 
     return Annotated[Any, PlainValidator(validate), Shown(WorkloadSection.model_json_schema)]
+
 
 SearchFile = make_section(
     "SearchFile",

@@ -112,6 +112,7 @@ def png(figure: Figure) -> bytes:
     figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return stream.getvalue()
 
+
 FEASIBLE, INFEASIBLE, REFERENCE, FRONT = "#8fb8de", "#b5b5b5", "#d9480f", "#1f4e79"
 
 COLOURS = "viridis"

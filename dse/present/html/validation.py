@@ -20,6 +20,7 @@ def coverage(found: Validation, score: Score) -> float | None:
     complete = found.complete.get(score.set, 0)
     return 100.0 * score.n_scored / complete if complete else None
 
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 13px; }

@@ -60,6 +60,7 @@ def _unscored_words(scores: Sequence[Any]) -> str | None:
     ]
     return "\n" + wrapped(f"Sets without a compared row: {'; '.join(words)}.")
 
+
 _ERRORS = ("mape_percent", "median_percent", "p95_percent", "max_percent", "bias_percent", "floor_percent")
 
 

@@ -16,7 +16,7 @@ from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.exploration.variables import Space
 from hw_models.chip import Chip
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.network import Workload
 from workloads.plan import CHOICES, Plan
 
@@ -94,6 +94,7 @@ def _order(named: Mapping[str, Any]) -> list[str]:
         [axis for axis in order.split("-") if degrees[axis] > 1] for order in (CHOICES["order"][0], named["order"])
     )
     return [] if usual == chosen else ["order-" + "".join(axis[0] for axis in chosen)]
+
 
 PLAN_KEY = (
     "Plans: tN tensor, pN pipeline stages, dN data, bN micro-batch, vN interleaved chunks a stage, sp sequence "
