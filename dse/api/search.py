@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.exploration.run import Progress, SearchResult, Settings, run
+from dse.exploration.run import run
+from dse.exploration.settings import Progress, SearchResult, Settings
 from dse.exploration.workers import Shared, processors
 from dse.inputs.spec import SearchSpec
 from dse.insight.front_intervals import FrontIntervals, front_intervals

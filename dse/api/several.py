@@ -15,7 +15,7 @@ import numpy as np
 
 from dse.api.search import run_with, search
 from dse.base.errors import ConfigError, Problem
-from dse.exploration.run import Progress, Settings
+from dse.exploration.settings import Progress, Settings
 from dse.exploration.several import SeveralProblem
 from dse.inputs.spec import SearchSpec
 from dse.problem.build import preset_rows, problem_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from dse.exploration.run import Progress
+from dse.exploration.settings import Progress
 
 __all__ = ["Line", "Shown", "progress_text"]
 

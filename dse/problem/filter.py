@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.evaluation.result import METRICS
 from dse.exploration.pareto import non_dominated
-from dse.exploration.run import SearchResult
+from dse.exploration.settings import SearchResult
 from dse.exploration.variables import Floats, Integers
 from dse.inputs.spec import Constraint
 from dse.problem.build import problem_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.base.headings import heading, human_unit
 from dse.evaluation.design import Design
-from dse.exploration.run import SearchResult
+from dse.exploration.settings import SearchResult
 from dse.exploration.several import REGRET, SeveralProblem, regrets
 from dse.inputs.spec import SearchSpec
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.evaluation.design import Design
-from dse.exploration.run import SearchResult
+from dse.exploration.settings import SearchResult
 from dse.inputs.spec import SearchSpec
 
 __all__ = ["Solved"]

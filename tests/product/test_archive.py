@@ -17,7 +17,8 @@ from toy_problem import Toy, assert_equal_results, toy_space
 
 from dse.base.files import write_atomic
 from dse.exploration.archive import Archive, DifferentSearch, FolderInUse, differences, pack
-from dse.exploration.run import SAMPLERS, Settings, result_of, run
+from dse.exploration.run import result_of, run
+from dse.exploration.settings import SAMPLERS, Settings
 from dse.exploration.variables import Objective, Outcome, Space, Variable
 
 SETTINGS = Settings(sampler="nsga2", budget=60, seed=1, batch=20)

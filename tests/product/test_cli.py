@@ -22,7 +22,7 @@ from dse.command.flags import tokens as read_tokens
 from dse.command.main import main
 from dse.command.progress import Shown, progress_text
 from dse.command.table import COMMANDS, LISTS
-from dse.exploration.run import Progress
+from dse.exploration.settings import Progress
 from dse.inputs.yaml.flags import FLAGS
 from dse.present.text.lists import TABLES
 from workloads.plan import Plan

@@ -632,4 +632,4 @@ def test_yaml_is_read_in_one_module_only() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 if any(name.split(".")[0] == "yaml" for name in names):
                     readers.append(str(path.relative_to(root)))
-    assert readers == [str(Path("dse") / "config.py")]
+    assert readers == [str(Path("dse") / "inputs" / "yaml" / "tree.py")]

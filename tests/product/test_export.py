@@ -20,7 +20,7 @@ from dse.api.search import SearchReport, search
 from dse.base.units import parse
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Archive, Chunk, DifferentSearch, take
-from dse.exploration.run import Progress
+from dse.exploration.settings import Progress
 from dse.inputs.serialize import design_from_plain, design_to_plain
 from dse.inputs.yaml.load import load_search
 from dse.problem.filter import archived_points, filtered

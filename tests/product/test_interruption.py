@@ -17,7 +17,8 @@ import pytest
 from toy_problem import Toy, assert_equal_results
 
 from dse.exploration.archive import Archive
-from dse.exploration.run import SAMPLERS, Settings, result_of, run
+from dse.exploration.run import result_of, run
+from dse.exploration.settings import SAMPLERS, Settings
 
 TESTS = Path(__file__).parents[1]
 

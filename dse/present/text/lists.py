@@ -95,7 +95,7 @@ SEARCHERS = {
 
 
 def _searcher_rows() -> tuple[Any, Any]:
-    from dse.exploration.run import SAMPLERS  # start-up: the searchers, for this list alone
+    from dse.exploration.settings import SAMPLERS
 
     rows = [
         {"searcher": name, "rows a batch": str(size), "what it does": SEARCHERS.get(name, "")}
