@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.evaluation.design import unchecked
+from dse.base.columns import tiled
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS, Result
 from dse.exploration.plans import plan_of
@@ -88,10 +88,10 @@ def _draw_block(
         which = np.repeat(np.arange(len(members)), count)
         plan = plan_of({name: plans[members[which], i] for i, name in enumerate(Plan.names())})
         design = hardware.design(which, plan, problem.scene, paired=True)
-        stack, constants = (_tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed))
+        stack, constants = (tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed))
         prices = market_drawn(design, count=count, seed=seed)
         under = replace(design, stack=stack, technology=constants)
-        result = priced(under, evaluate(under), prices and _tiled(prices, len(members)))
+        result = priced(under, evaluate(under), prices and tiled(prices, len(members)))
         for i, row in enumerate(members.tolist()):
             rows = slice(i * count, (i + 1) * count)
             kept = {name: result.column(name)[rows] for name in metrics}
@@ -99,8 +99,3 @@ def _draw_block(
             found[block.start + row] = Result(kept, broken, (count,), design)
 
 
-def _tiled(model: Any, times: int) -> Any:
-    """Columns (K, 1) of a model as (times K,), repeated as a whole."""
-    columns = {item.name: getattr(model, item.name) for item in fields(model)}
-    drawn = {name: column for name, column in columns.items() if isinstance(column, np.ndarray) and column.ndim == 2}
-    return unchecked(model, {name: np.tile(column[:, 0], times) for name, column in drawn.items()})

@@ -15,7 +15,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.evaluation.design import Design, rows, unchecked
+from dse.base.columns import unchecked
+from dse.evaluation.design import Design, rows
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.ownership import OF_A_TOKEN, OF_THE_CHIP, chip_metrics, token_metrics
 from dse.evaluation.result import METRICS, Result

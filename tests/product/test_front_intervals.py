@@ -87,7 +87,7 @@ def test_a_wider_level_is_a_wider_interval_and_draws_are_repeatable(report: Sear
 
 
 def test_blocks_of_designs_have_the_draws_of_one_block(report: SearchReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dse.insight.uncertainty as uncertainty
+    import dse.insight.front_uncertainty as uncertainty
 
     whole = front_intervals(report, count=16)
     monkeypatch.setattr(uncertainty, "AT_ONCE", 2)

@@ -95,7 +95,7 @@ SEARCHERS = {
 
 
 def _searcher_rows() -> tuple[Any, Any]:
-    from dse.exploration.settings import SAMPLERS
+    from dse.exploration.settings import SAMPLERS  # start-up: the searchers, for this list alone
 
     rows = [
         {"searcher": name, "rows a batch": str(size), "what it does": SEARCHERS.get(name, "")}
