@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from dse.api.plan import compare, plan
     from dse.api.search import replace, search
     from dse.api.several import search_several
+    from dse.base import units
     from dse.evaluation.design import Design
     from dse.evidence.benchmark import bench
+    from dse.evidence.calibration import constants as calibration
     from dse.evidence.validation.validate import validate
     from dse.exploration.plans import PlanSpace
+    from dse.inputs import importers
     from dse.inputs.catalogs import chips, clusters, networks, stacks
     from dse.inputs.networks import load_network
     from hw_models.chip import Chip
@@ -61,11 +64,13 @@ _HOMES = {
     "Training": "workloads.precision:Training",
     "Workload": "workloads.network:Workload",
     "bench": "dse.evidence.benchmark:bench",
+    "calibration": "dse.evidence.calibration.constants:",
     "chips": "dse.inputs.catalogs:chips",
     "clusters": "dse.inputs.catalogs:clusters",
     "compare": "dse.api.plan:compare",
     "evaluate": "dse.api.evaluation:evaluate",
     "explain_chip": "dse.api.chip:explain_chip",
+    "importers": "dse.inputs.importers:",
     "layers": "workloads.layers:",
     "load_network": "dse.inputs.networks:load_network",
     "network_yaml": "workloads.importers.network_text:yaml_text",
@@ -76,6 +81,7 @@ _HOMES = {
     "search": "dse.api.search:search",
     "search_several": "dse.api.several:search_several",
     "stacks": "dse.inputs.catalogs:stacks",
+    "units": "dse.base.units:",
     "validate": "dse.evidence.validation.validate:validate",
 }
 
@@ -95,11 +101,13 @@ __all__ = [
     "Workload",
     "__version__",
     "bench",
+    "calibration",
     "chips",
     "clusters",
     "compare",
     "evaluate",
     "explain_chip",
+    "importers",
     "layers",
     "load_network",
     "network_yaml",
@@ -110,6 +118,7 @@ __all__ = [
     "search",
     "search_several",
     "stacks",
+    "units",
     "validate",
 ]
 
@@ -117,7 +126,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The public object of that name, imported now and kept."""
     if name not in _HOMES:
-        # Only built when something is wrong; `from dse import units` (a module) passes through here first.
+        # Only built when something is wrong; `from dse import api` (a package) passes through here first.
         raise AttributeError(_unknown(name), name=name)
     module, _, attribute = _HOMES[name].partition(":")
     found = getattr(import_module(module), attribute) if attribute else import_module(module)

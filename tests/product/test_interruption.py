@@ -71,7 +71,7 @@ def test_killed_at_random_moments_and_resumed_equals_uninterrupted(tmp_path: Pat
     whole = run(Toy(), settings_of(sampler, budget))
     assert_equal_results(run(Toy(), settings_of(sampler, budget), out=tmp_path), whole)
     if sampler == "nsga2":
-        from test_archive import study_of
+        from studies import study_of
 
         assert [t.user_attrs["row"] for t in study_of(tmp_path).get_trials()] == list(range(budget))
 
