@@ -88,9 +88,9 @@ def _draw_block(
         which = np.repeat(np.arange(len(members)), count)
         plan = plan_of({name: plans[members[which], i] for i, name in enumerate(Plan.names())})
         design = hardware.design(which, plan, problem.scene, paired=True)
-        stack, constants = (tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed))
+        stack, constants = constants_drawn(design, count=count, seed=seed)
         prices = market_drawn(design, count=count, seed=seed)
-        under = replace(design, stack=stack, technology=constants)
+        under = replace(design, stack=tiled(stack, len(members)), technology=tiled(constants, len(members)))
         result = priced(under, evaluate(under), prices and tiled(prices, len(members)))
         for i, row in enumerate(members.tolist()):
             rows = slice(i * count, (i + 1) * count)
