@@ -10,6 +10,8 @@ from typing import Any
 from workloads.graph import Graph
 from workloads.lowering import lower
 
+__all__ = ["WORDS", "GraphNetwork"]
+
 #: Samples that are so many tokens.
 WORDS = ("sequence", "pair", "segment")
 

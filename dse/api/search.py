@@ -1,4 +1,4 @@
-"""The Python face: evaluate a design, search a space.  The command line calls the same functions."""
+"""Searches a space, and shows what was found.  The command line calls the same functions."""
 
 from __future__ import annotations
 

@@ -74,6 +74,3 @@ def search_several(
 
 def _inner(spec: SearchSpec) -> int:
     return spec.objectives.index(spec.search.inner_objective) if spec.search.inner_objective else 0
-
-
-# Outputs ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `dse import` does: a network of any file or name as this product's own YAML; a Calculon set-up as a design."""
+"""`dse import`: a network of any file or name as this product's own YAML; a Calculon set-up as a design."""
 
 from __future__ import annotations
 

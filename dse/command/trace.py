@@ -1,4 +1,4 @@
-"""What `dse trace` does: simulate one step of a design, write its timeline, say how long it is."""
+"""`dse trace`: simulate one step of a design, write its timeline, say how long it is."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from workloads.plan import Plan
 if TYPE_CHECKING:
     from dse.problem.solved import Solved
 
-__all__ = ["FrontUncertainty", "front_results", "front_uncertainty"]
+__all__ = ["FRONT_COUNT", "FrontUncertainty", "front_results", "front_uncertainty"]
 
 #: Draws a design, and designs, of the columns of a front; designs whose draws are evaluated together.
 FRONT_COUNT, FRONT_MOST, AT_ONCE = 64, 200, 100

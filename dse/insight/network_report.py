@@ -316,6 +316,3 @@ def _run(first: str, last: str) -> str:
     """Two names as one: "block 1.2..1.3"."""
     head, _, tail = last.rpartition(" ")
     return f"{first}..{tail}" if head and first.startswith(head + " ") else f"{first} .. {last}"
-
-
-# Text ----------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The cluster planner's question: the chip is fixed, which parallel plan trains the network fastest, and why?
 
 Every canonical plan is evaluated (dse.exploration.plans has the rule), so the best is the best; ties are resolved
-by the order of enumeration and counted.  Data only: the text is made in dse.present.text.search.
+by the order of enumeration and counted.  Data only: the text is made in dse.present.text.plan.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.technology import constants, technology
 
+__all__ = ["preset_rows", "problem_of"]
+
 
 def space_of(spec: SearchSpec) -> Space:
     """The hardware variables of a search: every field with more than one value."""

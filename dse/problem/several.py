@@ -13,6 +13,8 @@ from dse.exploration.settings import SearchResult
 from dse.exploration.several import REGRET, SeveralProblem, regrets
 from dse.inputs.spec import SearchSpec
 
+__all__ = ["SeveralReport", "front_rows", "network_rows"]
+
 
 @dataclass(frozen=True, eq=False)
 class SeveralReport:

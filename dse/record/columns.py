@@ -1,7 +1,7 @@
 """Tables of designs as columns with human units: the front, and every trial of a search.
 
-The unit of a column follows the quantity and never its value, so that files of two searches compare.  Numbers are
-rounded to ten digits; exact values are in `designs.json` (dse.record.write).
+Units and headings are those of `dse.base.headings`, so that files of two searches compare.  Numbers are rounded to ten
+digits; exact values are in `designs.json` (dse.record.write).
 """
 
 from __future__ import annotations

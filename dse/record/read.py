@@ -1,6 +1,6 @@
-"""Reads a recorded search again, and forms its front anew: under further limits, over other objectives.
+"""Reads a recorded search again as far as it went, from manifest and archive; nothing is searched.
 
-It looks only at what the archive keeps; nothing is searched.
+Its front under further limits or over other objectives: `dse.problem.filter`.
 """
 
 from __future__ import annotations
@@ -82,5 +82,3 @@ def _model_changes(recorded: Mapping[str, Any], problem: Any) -> list[str]:
     if not found:
         return []
     return [f"this version differs from the recorded search in {', '.join(found)}: values may not be reproduced"]
-
-# Filtering ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from dse.inputs.serialize import design_to_plain
 from dse.problem.several import SeveralReport, front_rows, network_rows
 from dse.record.write import write_outputs
 
+__all__ = ["write_several"]
+
 
 def write_several(report: SeveralReport, out: str | Path) -> dict[str, Path]:
     """`common.csv` (front of common chips), `networks.csv` (one chip each beside them), `common.json` (exact designs);

@@ -7,6 +7,11 @@ from typing import Any
 
 from workloads.importers.reading import Keys, shown
 
+__all__ = [
+    "Fields", "Notes", "biases_of", "dropout_of", "gated_of", "head_dim_of", "key_value_heads_of", "rotated_of",
+    "sizes_of", "window_of",
+]  # fmt: skip
+
 Fields = dict[str, Any]
 #: What is counted otherwise than the model computes; shown to the person who imports it.
 Notes = list[str]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["FLOATING", "TYPES", "Declared", "OnnxModel", "OnnxNode", "Stored"]
+
 
 @dataclass(frozen=True, eq=False)
 class Stored:

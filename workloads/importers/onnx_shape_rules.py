@@ -11,6 +11,10 @@ from workloads.graph import Shape
 from workloads.importers.onnx_model import OnnxNode
 from workloads.importers.tracing import Tensor
 
+__all__ = [
+    "Inputs", "Rule", "axis_of", "broadcast", "given", "known", "optional", "reshaped", "setting", "whole", "windows",
+]  # fmt: skip
+
 Inputs = Sequence[Tensor | None]
 Rule = Callable[[OnnxNode, Inputs], list[Shape]]
 

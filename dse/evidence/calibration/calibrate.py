@@ -1,7 +1,8 @@
 """Fits the constants of devices and software stacks to measured training steps, and says how well that went.
 
 Only rows of the split "calibration" are fitted (all rows of a file without splits); rows of the split "validation"
-are predicted and never fitted.  Method and rules: docs/calibration.md; the least squares are in `fit`.
+are predicted and never fitted.  Method and rules: docs/calibration.md; the least squares are in `fit`, the
+rows in `rows`, tables of constants in `constants`.
 """
 
 from __future__ import annotations
@@ -405,6 +406,3 @@ def _errors(before: Sequence[Case], after: Sequence[Case]) -> list[Error]:
             )
         )  # fmt: skip
     return found
-
-
-# Files ------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dse.insight.uncertainty import PAIR, RESIDUAL
 from hw_models.stack import DEVICE_FIELDS, Stack
 from hw_models.stacks import Constants, names
 
-__all__ = ["HEADINGS", "read_constants", "write_constants"]
+__all__ = ["HEADINGS", "constants_text", "read_constants", "without", "write_constants"]
 
 HEADINGS = (
     "scope", "name", "field", "unit", "value", "low", "high", "standard_error", "source", "where", "confidence",

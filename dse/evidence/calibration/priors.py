@@ -12,7 +12,7 @@ from dse.evaluation.design import Design
 from hw_models.stack import DEVICE_FIELDS
 from hw_models.stacks import GENERIC, Constants, constants
 
-__all__ = ["STACK_FIELDS", "Fitted", "Key", "Observed", "priors"]
+__all__ = ["STACK_FIELDS", "Fitted", "Floats", "Key", "Observed", "Prior", "priors"]
 
 Floats = NDArray[np.float64]
 #: What a constant belongs to: scope ("device" or "stack"), name, field.

@@ -15,7 +15,7 @@ from dse.evidence.validation.scores import is_run
 from dse.evidence.validation.validate import predicted_cases, with_constants
 from hw_models.stacks import Constants
 
-__all__ = ["weights"]
+__all__ = ["FITTED_SPLITS", "PREDICTED_SPLIT", "STEPS", "Pair", "pair_of", "situations", "usable_cases", "weights"]
 
 #: Splits that are fitted ("": a table without splits), and that which is only predicted.
 FITTED_SPLITS, PREDICTED_SPLIT = ("calibration", ""), "validation"

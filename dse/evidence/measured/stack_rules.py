@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+__all__ = ["GENERIC", "STACKS", "StackRules"]
+
 
 @dataclass(frozen=True)
 class StackRules:

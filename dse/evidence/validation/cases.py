@@ -18,6 +18,8 @@ from dse.evidence.measured.parts import memory_cases
 from dse.evidence.measured.runs import Case, Row, run_case
 from dse.evidence.measured.tables import kind_of, read_table
 
+__all__ = ["UNREAD", "Skipped", "matches", "natural_order", "read_cases", "read_files", "table_cases"]
+
 #: What a reader raises at a row that makes no sense to it, and how the reason of such a row begins.
 UNREADABLE = (ValueError, LookupError, ArithmeticError)
 UNREAD = "the row makes no sense"

@@ -1,6 +1,6 @@
-"""Writes a validation as a page with figures: predicted against measured, residuals by size, degree, device, stack.
+"""Predicted against measured, and residuals by size, degree, device and stack, as named arrays.
 
-The figures' numbers are made here as named arrays, drawn in `dse.present.figures`; nothing is predicted or fitted here.
+They are drawn in `dse.present.figures.validation` and written by `dse.record.validation`; nothing is predicted here.
 """
 
 from __future__ import annotations
@@ -183,9 +183,3 @@ def _numbers(texts: Sequence[str]) -> Floats | None:
     except ValueError:
         return None
     return numbers if len(numbers) and bool(np.all(numbers > 0)) else None
-
-
-# The folder ---------------------------------------------------------------------------------------------------------
-
-
-# The page -----------------------------------------------------------------------------------------------------------

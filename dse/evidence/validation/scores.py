@@ -18,6 +18,12 @@ from hw_models.stacks import Constants, shipped
 from workloads.network import Network
 from workloads.training import parameters
 
+__all__ = [
+    "ALL_STRETCH", "CALIBRATED", "CAPACITIES", "COMPLETE", "STEP_TIME", "STRETCH", "UNSCORED", "ZERO_SHOT", "Compared",
+    "Score", "compare", "fitted", "floor_percent", "is_calibrated", "is_complete", "is_number", "is_run", "is_scored",
+    "residuals", "score_of", "statistics", "why_not",
+]  # fmt: skip
+
 #: Splits whose rows are listed and not scored, with the reason.
 UNSCORED = {
     "calibration": "calibration row: for fitting, not for scoring",

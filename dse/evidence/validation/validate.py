@@ -1,7 +1,8 @@
 """Compares predictions with what others measured, and says how wrong they are and which rows were not compared.
 
 Without data it runs the small table the product ships (data/measured_runs.csv); with a folder, every table in it
-whose headings it knows.  Constants are as shipped: nothing is fitted here.
+whose headings it knows (`cases`).  Constants are as shipped: nothing is fitted here.  Errors and rules of what counts
+are in `scores`.
 """
 
 from __future__ import annotations

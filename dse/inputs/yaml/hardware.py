@@ -45,6 +45,11 @@ from hw_models.cluster import Cluster, Tier
 from hw_models.stack import ALGORITHMS, Stack
 from workloads.precision import Precision
 
+__all__ = [
+    "CHIP", "CLUSTER", "STACK", "ChipDesign", "ChipSearch", "ClusterDesign", "ClusterSearch", "StackSection",
+    "made_chip", "made_cluster", "made_stack",
+]  # fmt: skip
+
 CHIP = Named("chip", "chips", lambda item: isinstance(item, Chip))
 #: A cluster, or a function from a number of devices to one.
 CLUSTER = Named("cluster", "clusters", lambda item: isinstance(item, Cluster) or callable(item))

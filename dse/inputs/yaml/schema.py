@@ -1,6 +1,7 @@
 """The format of a configuration file: what each section may hold, derived from the models' own fields.
 
-It reads the plain tree that `dse.inputs.yaml.load` makes of a file, converts units, and finds every fault of it.
+It reads the tree that `dse.inputs.yaml.tree` makes of a file, converts units, and finds every fault of it; sections of
+hardware are in `dse.inputs.yaml.hardware`.
 Units, bounds and meanings of chip, cluster and stack fields are stated at those fields and only there.
 """
 
@@ -85,9 +86,6 @@ from workloads.transformer import DecoderTransformer
 __all__ = ["json_schema", "read_chip", "read_design", "read_search"]
 
 NETWORK = Named("network", "networks", is_network, as_network, names_file, read_network)
-
-
-# Hardware ---------------------------------------------------------------------------------------------------------
 
 
 # Workload, training and plan --------------------------------------------------------------------------------------

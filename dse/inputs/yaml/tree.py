@@ -19,7 +19,7 @@ from dse.base.errors import ConfigError, Problem, nearest, shorten
 from dse.base.units import NUMBER, read_number
 from dse.inputs.yaml.readers import Fault, Location, Scalar
 
-__all__ = ["shipped_searches"]
+__all__ = ["Tree", "content_of", "decoded", "in_order", "plain_file", "shipped_searches"]
 
 Place = tuple[int, int]
 

@@ -1,4 +1,7 @@
-"""Axes, units, labels and files that all pictures share; matplotlib is imported here, when a picture is made."""
+"""Axes, units, labels and files that all pictures share.
+
+Matplotlib is imported inside functions and without pyplot, so no window and no global state.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["amount", "few_ticks", "plain_axes", "png", "pretty", "sheet", "ticks"]
+__all__ = [
+    "COLOURS", "DASHES", "FEASIBLE", "FRONT", "INFEASIBLE", "INK", "REFERENCE", "WIDE", "amount", "axis_label",
+    "axis_unit", "draw_empty", "few_ticks", "inside", "lack_words", "message", "plain_axes", "png", "pretty",
+    "reference_name", "sheet", "ticks", "wrapped_title",
+]  # fmt: skip
 
 #: An axis whose front spans more than this factor is logarithmic.
 WIDE = 5.0

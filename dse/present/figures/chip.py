@@ -1,7 +1,7 @@
 """Draws chips from `dse.insight.floor_plan`: the package from above, to scale, beside area and TDP by block.
 
 Areas and the footprint of memory stacks are to scale; where a block lies, and that a die is square, is a drawing:
-the model has no placement.  Matplotlib is imported inside functions, as in `dse.present.figures.front`.
+the model has no placement.  Matplotlib is imported inside functions, as in `dse.present.figures.axes`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ SHORT = {
     "idle": "clock root, refresh", "cores": "control",
 }  # fmt: skip
 _MM = 1e3
-
-
-# Where blocks lie ----------------------------------------------------------------------------------------------------
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------

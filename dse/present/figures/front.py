@@ -1,6 +1,6 @@
 """Draws the front of a search from the named arrays of `dse.present.figures.data`.
 
-Matplotlib is imported inside functions and without pyplot, so no window and no global state.
+Axes, units and labels are those of `dse.present.figures.axes`; three or more objectives: `dse.present.figures.parallel`.
 What the numbers mean is in `dse.evaluation.result`; which designs are on the front is decided by the search.
 """
 
@@ -384,6 +384,3 @@ def _draw_bars_of_best(axes: Axes, data: FrontData, size: float) -> None:
         np.arange(len(values)) + 1, values, yerr=np.nan_to_num(errors), fmt="none", ecolor=BARS, elinewidth=1.1,
         zorder=2.2, label=f"{data.intervals.level:.0%} interval of a design of the front",
     )  # fmt: skip
-
-
-# Any figure -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from dse.present.figures.data import FrontData, Reference, thinned
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["draw_parallel"]
+
 #: Most lines drawn of a kind in parallel coordinates.
 MOST_LINES = 2_000
 

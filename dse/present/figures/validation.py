@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_png", "residuals_png"]
 
-# Validation ---------------------------------------------------------------------------------------------------------
-
 #: Colours that the colour-blind tell apart (Okabe and Ito), and marks that repeat them in another shape.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4c9a", "#8c8c00", "#555555")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")

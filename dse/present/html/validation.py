@@ -9,6 +9,8 @@ from dse.evidence.validation.networks import ALL_NETWORKS
 from dse.evidence.validation.scores import ALL_STRETCH, CALIBRATED, ZERO_SHOT, Score
 from dse.evidence.validation.validate import Validation
 
+__all__ = ["SCORE_HEADINGS", "SUMMARY_WORDS", "coverage", "page"]
+
 SCORE_HEADINGS = (
     "n", "n_scored", "mape_percent", "median_percent", "p95_percent", "max_percent", "bias_percent", "floor_percent",
     "calibrated",

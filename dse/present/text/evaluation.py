@@ -8,6 +8,8 @@ from dse.evaluation.result import METRICS, Result
 from dse.present.text.tables import table_text
 from dse.present.text.words import in_words_of, length_text, plan_words
 
+__all__ = ["ALWAYS", "evaluation_text", "totals"]
+
 #: Metrics that a design has although it cannot run.
 ALWAYS = ("memory", "die_area", "tdp", "peak_power")
 

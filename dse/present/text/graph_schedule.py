@@ -6,6 +6,8 @@ from dse.base.units import format_quantity
 from dse.insight.graph_schedule import GraphSchedule
 from dse.present.text.tables import columns_text
 
+__all__ = ["schedule_text"]
+
 
 def schedule_text(found: GraphSchedule, *, most: int = 10) -> str:
     """The bounds, what the units make of them, and the longest tasks of the critical path."""

@@ -9,6 +9,8 @@ from dse.insight.network_report import PHASES, Layer, NetworkReport, Work, total
 from dse.present.text.tables import columns_text, wrapped
 from dse.present.text.words import in_bytes, join, percent, section
 
+__all__ = ["network_text"]
+
 WORDS = {
     "forward": "products forward", "input_gradient": "input gradients", "weight_gradient": "weight gradients",
     "passes_forward": "passes forward", "passes_backward": "passes backward",

@@ -1,7 +1,7 @@
-"""What was found, in words and tables for a terminal: plans, searches, validations.
+"""What a search found, in words and tables for a terminal, and its summary as Markdown.
 
-At most 100 columns, units everywhere, n/a for the unknown.  Texts only: the numbers come from the planner, the search
-and dse.evidence.validation.validate, and nothing is calculated but shares.  A plan that cannot run gets no times.
+At most 100 columns, units everywhere, n/a for the unknown.  Texts only: the numbers come from the search, and
+nothing is calculated but shares.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ __all__ = ["intervals_text", "nothing_fits_text", "search_text", "summary_markdo
 DESIGNS, REASONS = 5, 15
 
 
-# Plans -------------------------------------------------------------------------------------------------------------
-
-
 def failures_text(failures: Mapping[str, int], total: int) -> str:
     return columns_text(["violated", "designs", "of all"], _failure_rows(failures, total), indent=2)
 
@@ -49,9 +46,6 @@ def _failure_rows(failures: Mapping[str, int], total: int) -> list[list[str]]:
     """Violated rules with counts, most frequent first."""
     ordered = sorted(failures.items(), key=lambda pair: (-pair[1], pair[0]))
     return [[name, f"{count:,}", percent(count / total if total else None)] for name, count in ordered if count]
-
-# Searches ----------------------------------------------------------------------------------------------------------
-
 
 def search_text(report: Solved, paths: Mapping[str, Path]) -> str:
     """The five best designs of a search, how it ended, and where its files are."""
@@ -286,6 +280,3 @@ def _sureness(report: Solved) -> str:
         return text
     name = report.problem.objectives[0].name
     return f"{text}; it is better than row 1 by {name} with {found.probability_best[1]:.0%}"
-
-
-# Validation --------------------------------------------------------------------------------------------------------

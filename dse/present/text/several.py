@@ -8,6 +8,8 @@ from dse.present.text.tables import table_text
 from dse.present.text.words import hardware_words
 from dse.problem.several import SeveralReport, network_rows
 
+__all__ = ["several_text"]
+
 
 def several_text(report: SeveralReport, paths: dict[str, Path] | None = None) -> str:
     """What a terminal shows: the two chips that matter, every network on them, and where the files are."""
