@@ -1,7 +1,8 @@
 """A network as a graph of operators: what feeds what, which layers belong together, what the whole of it counts.
 
 Operators are objects with `counts(*shapes)` (workloads/layers/); a graph is built by calling `add` and lowered to block
-classes by `workloads.lowering`, once for each `GraphNetwork`.  Sizes are for one sample.  Theory: docs/models/workloads.md.
+classes by `workloads.lowering`, once for a `GraphNetwork`.  Sizes are for one sample.
+Theory: docs/models/workloads.md.
 """
 
 from __future__ import annotations

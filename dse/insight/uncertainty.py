@@ -1,7 +1,8 @@
 """How sure a prediction is: intervals, and the probability that one design beats another.
 
 A constant is drawn from its stated or fitted range, draws are hardware rows (K, 1) of one ordinary evaluation, and
-what measured steps leave unexplained is a log-normal residual.  Fronts: `dse.insight.front_uncertainty`.  Theory and assumptions: docs/models/uncertainty.md.
+what measured steps leave unexplained is a log-normal residual.  Theory and assumptions: docs/models/uncertainty.md.
+Fronts: `dse.insight.front_uncertainty`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Draws the front of a search from the named arrays of `dse.present.figures.data`.
 
-Axes, units and labels are those of `dse.present.figures.axes`; three or more objectives: `dse.present.figures.parallel`.
+Axes, units and labels are those of `dse.present.figures.axes`; three or more objectives: `parallel` beside it.
 What the numbers mean is in `dse.evaluation.result`; which designs are on the front is decided by the search.
 """
 

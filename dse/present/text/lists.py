@@ -9,12 +9,13 @@ from dse.base.units import format_quantity
 from dse.inputs.registry import plugin_names
 from dse.problem import objectives
 from hw_models import clusters, devices, stacks
-from workloads import published
 
 __all__ = ["SEARCHERS", "TABLES"]
 
 
 def _network_rows() -> tuple[Any, Any]:
+    from workloads import published  # start-up: a hundred networks, for this list alone
+
     rows = published.table()
     shown = [
         {
