@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dse.api.search import SearchReport, search
-from dse.api.several import network_rows, search_several
+from dse.api.several import search_several
 from dse.base.files import write_atomic
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
@@ -27,6 +27,7 @@ from dse.inputs.spec import Constraint
 from dse.inputs.yaml.load import load_search
 from dse.present.figures.data import reference_points
 from dse.present.text.tables import markdown_table
+from dse.problem.several import network_rows
 from dse.record.write import write_outputs
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -14,7 +14,7 @@ import numpy as np
 
 import dse.evaluation.passes as passes
 from dse.evidence.calibration.calibrate import calibrate
-from dse.evidence.validation.validate import read_cases
+from dse.evidence.validation.cases import read_cases
 
 STACK = "megatron-deepspeed"
 FORMS: dict[str, Callable[[Any, Any], Any]] = {

@@ -14,8 +14,9 @@ from dataclasses import replace
 from dse.base.files import write_atomic
 from dse.evidence.calibration.calibrate import LeftOut, leave_one_out
 from dse.evidence.validation.networks import ALL_NETWORKS, NETWORKS, scaling_error
-from dse.evidence.validation.page import SUMMARY_WORDS, coverage
-from dse.evidence.validation.validate import Compared, Fit, Score, Validation, fitted, residuals, validate
+from dse.evidence.validation.scores import Compared, Score, fitted, residuals
+from dse.evidence.validation.validate import Fit, Validation, validate
+from dse.present.html.validation import SUMMARY_WORDS, coverage
 from hw_models.stacks import names
 
 #: What is known of the errors; each was seen by comparing sums of parts with measured ones.

@@ -17,27 +17,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dse.base.version import __version__
 
 if TYPE_CHECKING:
-    from dse.api.search import evaluate, replace, search
+    from dse.api.chip import explain_chip
+    from dse.api.evaluation import evaluate
+    from dse.api.graph import schedule_graph
+    from dse.api.plan import compare, plan
+    from dse.api.search import replace, search
     from dse.api.several import search_several
+    from dse.base import units
     from dse.evaluation.design import Design
     from dse.evidence.benchmark import bench
+    from dse.evidence.calibration import constants as calibration
     from dse.evidence.validation.validate import validate
     from dse.exploration.plans import PlanSpace
+    from dse.inputs import importers
     from dse.inputs.catalogs import chips, clusters, networks, stacks
     from dse.inputs.networks import load_network
-    from dse.insight.account import comparison as compare
-    from dse.insight.floor_plan import floor_plan as explain_chip
-    from dse.insight.graph_schedule import schedule_graph
-    from dse.insight.planner import plan
     from hw_models.chip import Chip
     from hw_models.cluster import Cluster, Tier
     from hw_models.stack import Stack
     from hw_models.technology import Technology
     from workloads import layers
-    from workloads.graph import Graph, GraphNetwork
+    from workloads.graph import Graph
+    from workloads.graph_network import GraphNetwork
     from workloads.importers.network_text import yaml_text as network_yaml
     from workloads.network import Workload
     from workloads.plan import Plan
@@ -51,7 +55,7 @@ _HOMES = {
     "DecoderTransformer": "workloads.transformer:DecoderTransformer",
     "Design": "dse.evaluation.design:Design",
     "Graph": "workloads.graph:Graph",
-    "GraphNetwork": "workloads.graph:GraphNetwork",
+    "GraphNetwork": "workloads.graph_network:GraphNetwork",
     "Plan": "workloads.plan:Plan",
     "PlanSpace": "dse.exploration.plans:PlanSpace",
     "Stack": "hw_models.stack:Stack",
@@ -60,21 +64,24 @@ _HOMES = {
     "Training": "workloads.precision:Training",
     "Workload": "workloads.network:Workload",
     "bench": "dse.evidence.benchmark:bench",
+    "calibration": "dse.evidence.calibration.constants:",
     "chips": "dse.inputs.catalogs:chips",
     "clusters": "dse.inputs.catalogs:clusters",
-    "compare": "dse.insight.account:comparison",
-    "evaluate": "dse.api.search:evaluate",
-    "explain_chip": "dse.insight.floor_plan:floor_plan",
+    "compare": "dse.api.plan:compare",
+    "evaluate": "dse.api.evaluation:evaluate",
+    "explain_chip": "dse.api.chip:explain_chip",
+    "importers": "dse.inputs.importers:",
     "layers": "workloads.layers:",
     "load_network": "dse.inputs.networks:load_network",
     "network_yaml": "workloads.importers.network_text:yaml_text",
     "networks": "dse.inputs.catalogs:networks",
-    "plan": "dse.insight.planner:plan",
+    "plan": "dse.api.plan:plan",
     "replace": "dse.api.search:replace",
-    "schedule_graph": "dse.insight.graph_schedule:schedule_graph",
+    "schedule_graph": "dse.api.graph:schedule_graph",
     "search": "dse.api.search:search",
     "search_several": "dse.api.several:search_several",
     "stacks": "dse.inputs.catalogs:stacks",
+    "units": "dse.base.units:",
     "validate": "dse.evidence.validation.validate:validate",
 }
 
@@ -94,11 +101,13 @@ __all__ = [
     "Workload",
     "__version__",
     "bench",
+    "calibration",
     "chips",
     "clusters",
     "compare",
     "evaluate",
     "explain_chip",
+    "importers",
     "layers",
     "load_network",
     "network_yaml",
@@ -109,6 +118,7 @@ __all__ = [
     "search",
     "search_several",
     "stacks",
+    "units",
     "validate",
 ]
 
@@ -116,7 +126,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The public object of that name, imported now and kept."""
     if name not in _HOMES:
-        # Only built when something is wrong; `from dse import units` (a module) passes through here first.
+        # Only built when something is wrong; `from dse import api` (a package) passes through here first.
         raise AttributeError(_unknown(name), name=name)
     module, _, attribute = _HOMES[name].partition(":")
     found = getattr(import_module(module), attribute) if attribute else import_module(module)

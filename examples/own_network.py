@@ -1,7 +1,7 @@
 """A network that is not in the table."""
 
 import dse
-from dse.present.text.search import plan_text
+from dse.present.text.plan import plan_text
 
 network = dse.DecoderTransformer(
     name="mine", layers=40, hidden=5120, heads=40, kv_heads=8, ffn=13824, vocabulary=128000,

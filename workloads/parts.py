@@ -8,26 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
 
+from workloads.decoder import BIASED, NORMS, Decoder
 from workloads.operators import Attention, Matmul, Vector
-
-if TYPE_CHECKING:
-    from workloads.transformer import DecoderTransformer
 
 #: Kernels of a router beside its product and softmax: top-k, mask, token counts, offsets, two sorts of row numbers.
 ROUTER_KERNELS = 6
-#: Linear layers that have a bias, by the word of `DecoderTransformer.biases`.
-BIASED: dict[str, tuple[str, ...]] = {
-    "all": ("qkv", "projection", "mlp"),
-    "attention": ("qkv", "projection"),
-    "qkv": ("qkv",),
-    "projection_mlp": ("projection", "mlp"),
-    "mlp": ("mlp",),
-    "none": (),
-}
-#: Parameters a column of a norm, by the word of `DecoderTransformer.norm`.
-NORMS = {"layernorm": 2, "layernorm_weight": 1, "layernorm_plain": 0, "rmsnorm": 1}
 
 
 @dataclass(frozen=True)
@@ -53,17 +39,17 @@ class Part:
     kernels: int = 0
 
 
-def biased(net: DecoderTransformer, linear: str) -> bool:
+def biased(net: Decoder, linear: str) -> bool:
     """Whether the linear layer "qkv", "projection" or "mlp" of `net` has a bias."""
     return linear in BIASED[net.biases]
 
 
-def norm_parameters(net: DecoderTransformer, width: int) -> int:
+def norm_parameters(net: Decoder, width: int) -> int:
     """Parameters of a norm of `width` columns."""
     return NORMS[net.norm] * width
 
 
-def attention_sizes(net: DecoderTransformer, sequence: int) -> Attention:
+def attention_sizes(net: Decoder, sequence: int) -> Attention:
     """Sizes of the attention core of one layer of `net`; rotary columns widen latent attention's queries and keys."""
     width, value = net.head_dim + (net.rotary_dim if net.key_value_rank else 0), net.value_dim or net.head_dim
     return Attention(net.heads, net.kv_heads, sequence, sequence, width, value, net.causal)
@@ -97,7 +83,7 @@ def softmax(drops: bool, core: Attention) -> Vector:
     )  # fmt: skip
 
 
-def grouped_attention(net: DecoderTransformer, sequence: int) -> Part:
+def grouped_attention(net: Decoder, sequence: int) -> Part:
     """Multi-head, grouped-query or multi-query attention: key and value heads are shared by heads / kv_heads heads.
 
     Kept: query, key, value and the output; with a norm of queries and keys also what it read.
@@ -129,7 +115,7 @@ def grouped_attention(net: DecoderTransformer, sequence: int) -> Part:
     )
 
 
-def latent_attention(net: DecoderTransformer, sequence: int) -> Part:
+def latent_attention(net: Decoder, sequence: int) -> Part:
     """Multi-head latent attention: keys and values are widened from one narrow vector a token.
 
     c = norm(x W_down), (K, V) = c W_up, K also gets `rotary_dim` columns that all heads share; queries likewise from
@@ -171,7 +157,7 @@ def latent_attention(net: DecoderTransformer, sequence: int) -> Part:
     )
 
 
-def dense_mlp(net: DecoderTransformer, sequence: int, ffn: int, prefix: str = "") -> Part:
+def dense_mlp(net: Decoder, sequence: int, ffn: int, prefix: str = "") -> Part:
     """Two matrices and an activation between them, or three where it is gated.  Kept: what each of them read."""
     s, h = sequence, net.hidden
     matrices = 2 if net.gated else 1
@@ -193,7 +179,7 @@ def dense_mlp(net: DecoderTransformer, sequence: int, ffn: int, prefix: str = ""
     )  # fmt: skip
 
 
-def routed_experts(net: DecoderTransformer, sequence: int) -> Part:
+def routed_experts(net: Decoder, sequence: int) -> Part:
     """Each token is sent to `experts_per_token` of `experts` MLPs, and through a shared MLP of width `shared_ffn`.
 
     rows = ceil(s x experts a token x capacity factor), spread evenly over the experts: real routers are uneven, and

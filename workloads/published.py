@@ -18,7 +18,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from workloads.graph import WORDS, GraphNetwork
+from workloads.graph_network import WORDS, GraphNetwork
 from workloads.network import Workload
 from workloads.networks import GRAPHS
 from workloads.training import active_parameters, embedding_parameters, forward_flops, parameters

@@ -1,35 +1,36 @@
-"""What `dse calibrate` does: read the flags, fit, write the constants, print what was found."""
+"""`dse calibrate`: fit constants to measured steps, write them, print what was found."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from dse.base.errors import ConfigError, Problem
+from dse.command.parser import Options
+from dse.command.progress import Line
+from dse.evidence.calibration.calibrate import calibrate, leave_one_out
+from dse.evidence.calibration.constants import write_constants
+from dse.present.text.calibration import calibration_text, left_out_text
 
-__all__ = ["run_calibrate"]
+__all__ = ["run"]
 
 
-def run_calibrate(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Constants from measured rows, or errors of pairs that were left out."""
-    from dse.evidence.calibration.calibrate import calibrate, leave_one_out, write_constants
-    from dse.present.text.calibration import calibration_text, left_out_text
-
     data = options.data or os.environ.get("DSE_DATA") or None
     _check(options, data)
-    with _Progress(options.quiet) as say:
+    line = Line(options.quiet)
+    try:
         if options.leave_one_out:
-            left = leave_one_out(data, say=say)
+            left = leave_one_out(data, say=line.say)
         else:
-            found = calibrate(data, device=options.device or "", stack_name=options.stack or "", say=say)
-            if options.out:
-                write_constants(options.out, found.constants)
+            found = calibrate(data, device=options.device or "", stack_name=options.stack or "", say=line.say)
+    finally:
+        line.close()
+    if options.out:
+        write_constants(options.out, found.constants)
     if options.leave_one_out:
         plain: object = {"left_out": [asdict(item) for item in left]}
         text = left_out_text(left)
@@ -39,7 +40,7 @@ def run_calibrate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace, data: str | None) -> None:
+def _check(options: Options, data: str | None) -> None:
     problems = []
     if data is not None and not Path(data).is_dir():
         problems.append(Problem("no such folder", "a folder with measurements", field="--data", file=data))
@@ -49,31 +50,3 @@ def _check(options: argparse.Namespace, data: str | None) -> None:
         problems.append(Problem("--device, --stack or --out", "none of them", field="--leave-one-out"))
     if problems:
         raise ConfigError(problems)
-
-
-class _Progress:
-    """A line on stderr: rewritten on a terminal, else one every few seconds."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.terminal = quiet, sys.stderr.isatty()
-        self.every, self.width = (0.1 if self.terminal else 5.0), 0
-        self.next = 0.0 if self.terminal else time.monotonic() + self.every
-
-    def __enter__(self) -> Callable[[str], None]:
-        return self.say
-
-    def __exit__(self, *error: object) -> None:
-        if self.width:
-            print(file=sys.stderr)
-
-    def say(self, text: str) -> None:
-        """Show a text, unless the last one is too recent."""
-        now = time.monotonic()
-        if self.quiet or now < self.next:
-            return
-        self.next = now + self.every
-        if self.terminal:
-            print("\r" + text.ljust(self.width), end="", file=sys.stderr, flush=True)
-            self.width = max(self.width, len(text))
-        else:
-            print(text, file=sys.stderr, flush=True)

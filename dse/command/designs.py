@@ -17,12 +17,13 @@ from dse.inputs.spec import DesignSpec
 from dse.inputs.yaml.flags import FLAGS, chip_of, design_of
 from dse.inputs.yaml.load import has_workload, load_chip, load_design
 from dse.insight.planner import plan
+from dse.present.text.words import plan_words
 from dse.record.write import read_designs
 from hw_models.chip import Chip
 from hw_models.technology import Technology
 from workloads.plan import Plan
 
-__all__ = ["chip_alone", "chips_alone", "flags_of", "one_chip", "one_design", "plan_words", "side"]
+__all__ = ["chip_alone", "chips_alone", "flags_of", "one_chip", "one_design", "side"]
 
 Options = argparse.Namespace
 
@@ -190,10 +191,3 @@ def _fastest(spec: DesignSpec) -> Plan | None:
     chosen = report.best[0].plan
     print(f"no plan given, the fastest that fits: {plan_words(chosen)}", file=sys.stderr)
     return chosen
-
-
-def plan_words(plan_: Plan) -> str:
-    """A plan on one line: what differs from a plain plan."""
-    plain, named = Plan().named(), plan_.named()
-    always = ("tensor", "pipeline", "data", "micro_batch")
-    return ", ".join(f"{name} {value}" for name, value in named.items() if name in always or value != plain[name])

@@ -1,24 +1,28 @@
-"""What `dse import` does: a network of any file or name as this product's own YAML; a Calculon set-up as a design."""
+"""`dse import`: a network of any file or name as this product's own YAML; a Calculon set-up as a design."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
 from dse.base.errors import ConfigError, Problem
+from dse.base.files import write_atomic
+from dse.command.parser import Options
+from dse.inputs.importers import calculon
+from dse.inputs.networks import named_network, notes_of
+from dse.inputs.serialize import design_to_plain
+from workloads.importers.network_text import yaml_text
 
-__all__ = ["run_import"]
+__all__ = ["run"]
+
 
 #: Calculon's files: application, system, execution.
 CALCULON = 3
 
 
-def run_import(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """The text of a network file, or of a design file; what could not be carried over on standard error."""
-    from dse.base.files import write_atomic
-
     out = Path(options.out) if options.out else None
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError([Problem("no such folder", "a file in a folder that exists", field="--out", file=str(out))])
@@ -35,12 +39,8 @@ def run_import(options: argparse.Namespace) -> int:
     return 0
 
 
-def _network(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
+def _network(options: Options) -> tuple[str, tuple[str, ...]]:
     """A network as YAML, and what its file says that is counted otherwise."""
-    from dse.command.network import named_network
-    from dse.inputs.networks import notes_of
-    from workloads.importers.network_text import yaml_text
-
     network, length = named_network(options.files[0])
     try:
         return yaml_text(network, options.sequence or length or None), notes_of(network)
@@ -49,10 +49,7 @@ def _network(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
         raise ConfigError([fault]) from None
 
 
-def _setup(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
+def _setup(options: Options) -> tuple[str, tuple[str, ...]]:
     """Calculon's files as a design that `dse evaluate` reads."""
-    from dse.inputs.importers import calculon
-    from dse.inputs.serialize import design_to_plain
-
     found = calculon(*options.files)
     return json.dumps({"design": design_to_plain(found.design)}, indent=1) + "\n", found.notes

@@ -1,27 +1,27 @@
-"""What `dse trace` does: simulate one step of a design, write its timeline, say how long it is."""
+"""`dse trace`: simulate one step of a design, write its timeline, say how long it is."""
 
 from __future__ import annotations
 
-import argparse
 import json
 
+from dse.api.evaluation import evaluate
 from dse.base.errors import ConfigError, Problem
+from dse.base.files import write_atomic
+from dse.base.units import format_quantity
+from dse.command.designs import one_design
+from dse.command.parser import Options
+from dse.simulation.step import simulate
 
-__all__ = ["run_trace"]
+__all__ = ["run"]
+
 
 #: Where the timeline goes if nothing is said.
 TIMELINE = "trace.json"
 
 
-def run_trace(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """The timeline of a step as trace events, and its length beside the closed form's."""
     from pathlib import Path
-
-    from dse.api.search import evaluate
-    from dse.base.files import write_atomic
-    from dse.base.units import format_quantity
-    from dse.command.designs import one_design
-    from dse.simulation.step import simulate
 
     out = Path(options.out or TIMELINE)
     if not out.absolute().parent.is_dir():

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from dse.base.columns import as_floats, dimensions, numeric, unchecked
 from dse.evaluation.chip_facts import ChipFacts
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
@@ -23,8 +24,6 @@ from hw_models.technology import technology as technology_of
 from workloads.network import Workload
 from workloads.plan import Plan
 from workloads.precision import Training
-
-Model = TypeVar("Model")
 
 
 @dataclass(frozen=True)
@@ -50,47 +49,6 @@ class Design:
     def constants(self) -> Technology:
         """The technology given, or the table's row for the chip's process and memory."""
         return self.technology or technology_of(self.chip.process, self.chip.hbm)
-
-
-def unchecked(model: Model, changes: dict[str, Any]) -> Model:
-    """A copy of a frozen dataclass with `changes`, which are known to be valid already."""
-    copy = object.__new__(type(model))
-    for name, value in vars(model).items():
-        object.__setattr__(copy, name, changes.get(name, value))
-    return copy
-
-
-def _numeric(model: Any) -> dict[str, np.ndarray]:
-    """The numeric fields of a model as float columns of at least one element."""
-    found = {}
-    for item in fields(model):
-        value = getattr(model, item.name)
-        if isinstance(value, (int, float, np.ndarray, np.number, list)) and not isinstance(value, bool):
-            found[item.name] = np.atleast_1d(np.asarray(value, dtype=float))
-    return found
-
-
-def _shaped(model: Model, shape_of: Any) -> Model:
-    changes: dict[str, Any] = {name: shape_of(value) for name, value in _numeric(model).items()}
-    for item in fields(model):  # type: ignore[arg-type]
-        value = getattr(model, item.name)
-        if isinstance(value, tuple) and value and is_dataclass(value[0]):
-            changes[item.name] = tuple(_shaped(inner, shape_of) for inner in value)
-    return unchecked(model, changes)
-
-
-def _dimensions(model: Any) -> int:
-    """1 if a field is a column, 2 if one is (H, 1), 0 if all are scalars."""
-    deepest = 0
-    for item in fields(model):
-        value = getattr(model, item.name)
-        if isinstance(value, np.ndarray):
-            deepest = max(deepest, value.ndim)
-        elif isinstance(value, list):
-            deepest = max(deepest, 1)
-        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            deepest = max(deepest, max(_dimensions(inner) for inner in value))
-    return deepest
 
 
 @dataclass(frozen=True)
@@ -140,8 +98,8 @@ def rows(design: Design) -> Rows:
     constants = design.constants
     constants.need("energy", "link_energy", "network_energy")
     hardware = (design.chip, design.cluster, design.stack, constants)
-    deepest = max(_dimensions(model) for model in hardware)
-    paired = deepest == 1 and _dimensions(design.plan) == 1
+    deepest = max(dimensions(model) for model in hardware)
+    paired = deepest == 1 and dimensions(design.plan) == 1
     if paired:
         def shape_of(value: np.ndarray) -> np.ndarray:
             return value
@@ -149,15 +107,15 @@ def rows(design: Design) -> Rows:
         def shape_of(value: np.ndarray) -> np.ndarray:
             return value if value.ndim == 2 else value[:, None]
 
-    rated_chip, rated_technology = _shaped(design.chip, shape_of), _shaped(constants, shape_of)
+    rated_chip, rated_technology = as_floats(design.chip, shape_of), as_floats(constants, shape_of)
     chip, technology = _plain(rated_chip, rated_technology)
     made = Rows(
         chip=chip,
-        cluster=_shaped(design.cluster, shape_of),
-        plan=unchecked(design.plan, dict(_numeric(design.plan))),
+        cluster=as_floats(design.cluster, shape_of),
+        plan=unchecked(design.plan, dict(numeric(design.plan))),
         workload=design.workload,
         technology=technology,
-        stack=_shaped(design.stack, shape_of),
+        stack=as_floats(design.stack, shape_of),
         training=design.training,
         paired=paired,
         facts=ChipFacts(rated_chip, rated_technology, design.training.precision),
@@ -191,13 +149,3 @@ def _plain(chip: Chip, technology: Technology) -> tuple[Chip, Technology]:
     return unchecked(chip, changes), unchecked(technology, constants)
 
 
-def take(model: Model, index: np.ndarray) -> Model:
-    """The rows `index` of a model whose numeric fields are scalars or (N,) columns."""
-    changes: dict[str, Any] = {
-        name: value[index] if value.size > 1 else value for name, value in _numeric(model).items()
-    }
-    for item in fields(model):  # type: ignore[arg-type]
-        value = getattr(model, item.name)
-        if isinstance(value, tuple) and value and is_dataclass(value[0]):
-            changes[item.name] = tuple(take(inner, index) for inner in value)
-    return unchecked(model, changes)

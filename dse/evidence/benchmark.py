@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design, unchecked
+from dse.base.columns import as_column, changed, unchecked
+from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS
 from dse.exploration.plans import PlanTable, enumerate_plans, plan_of
-from dse.exploration.problem import as_column
 from dse.exploration.sweep import Goals, sweep
 from dse.exploration.workers import processors
 from dse.problem.objectives import objective
@@ -79,10 +79,8 @@ def sweep_chips(task: tuple[int, int]) -> int:
 
 
 def _slice(model: Chip, part: np.ndarray) -> Chip:
-    return unchecked(
-        model,
-        {name: value[part] for name, value in vars(model).items() if isinstance(value, np.ndarray) and value.ndim == 2},
-    )
+    """The rows `part` of a chip whose columns are (N, 1)."""
+    return changed(model, lambda _, value: value[part] if getattr(value, "ndim", 0) == 2 else value)
 
 
 def batch(task: tuple[int, int]) -> int:

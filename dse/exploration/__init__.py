@@ -6,8 +6,9 @@ The search itself is `run.run`; it is not repeated here because a function would
 
 from dse.exploration.archive import Archive, DifferentSearch, FolderInUse
 from dse.exploration.pareto import hypervolume, non_dominated
-from dse.exploration.run import Progress, SearchResult, Settings, result_of
+from dse.exploration.run import result_of
 from dse.exploration.searchers import ExhaustiveSearcher, QuasiRandomSearcher, RandomSearcher, Searcher
+from dse.exploration.settings import Progress, SearchResult, Settings
 from dse.exploration.variables import Objective, Outcome, Problem, Space, Variable
 
 __all__ = [

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from dse.base.columns import as_column, row_of, take, unchecked
 from dse.evaluation.chip_facts import ChipFacts
-from dse.evaluation.design import POWER_RULE, Design, take, unchecked
+from dse.evaluation.design import POWER_RULE, Design
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.memory import memory
 from dse.evaluation.ownership import chip_metrics
@@ -69,31 +70,6 @@ class Hardware:
         if not paired:
             chip, cluster, technology = as_column(chip), as_column(cluster), as_column(technology)
         return Design(chip, cluster, plan, scene.workload, scene.stack, scene.training, technology)
-
-
-def as_column(model: Any) -> Any:
-    """Numeric columns (N,) of a model as (N, 1), to meet plans (P,)."""
-    changes: dict[str, Any] = {}
-    for item in fields(model):
-        value = getattr(model, item.name)
-        if isinstance(value, np.ndarray) and value.ndim == 1:
-            changes[item.name] = value[:, None]
-        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
-            changes[item.name] = tuple(as_column(inner) for inner in value)
-    return unchecked(model, changes)
-
-
-def as_scalars(model: Any) -> Any:
-    """Columns of one element of a model as plain numbers."""
-    changes: dict[str, Any] = {}
-    for item in fields(model):
-        value = getattr(model, item.name)
-        if isinstance(value, np.ndarray):
-            number = value.reshape(-1)[0].item()
-            changes[item.name] = int(number) if item.metadata.get("whole") else number
-        elif isinstance(value, tuple) and value and hasattr(value[0], "__dataclass_fields__"):
-            changes[item.name] = tuple(as_scalars(inner) for inner in value)
-    return unchecked(model, changes)
 
 
 def hardware_groups(space: Space, rows: Integers, scene: Scene) -> list[Hardware]:
@@ -161,7 +137,7 @@ class _Common:
         hardware = hardware_groups(self.space, np.atleast_2d(row), self.scene)[0]
         scene, numbers = self.scene, [int(value) for value in plan]
         return Design(
-            as_scalars(hardware.chip), as_scalars(hardware.cluster), Plan(*numbers),
+            row_of(hardware.chip, 0), row_of(hardware.cluster, 0), Plan(*numbers),
             scene.workload, scene.stack, scene.training, hardware.technology,
         )
 

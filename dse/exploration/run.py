@@ -14,138 +14,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dse.exploration.archive import Archive, Chunk, pack, plain, refuse_difference, take
-from dse.exploration.pareto import merge
-from dse.exploration.searchers import ExhaustiveSearcher, QuasiRandomSearcher, RandomSearcher, Searcher, distinct
+from dse.exploration.searchers import ExhaustiveSearcher, QuasiRandomSearcher, RandomSearcher, distinct
+from dse.exploration.settings import OPTUNA, SAMPLERS, Progress, SearchResult, Settings
+from dse.exploration.tally import FAULTS_SHOWN, Tally
 from dse.exploration.variables import Floats, Integers, Objective, Outcome, Problem, Space
 
 if TYPE_CHECKING:
     from dse.exploration.optuna_searcher import StudyMirror
 
-__all__ = ["SAMPLERS", "Progress", "SearchResult", "Settings", "result_of", "run"]
+__all__ = ["result_of", "run"]
 
-# Name -> rows a batch.  A generation for NSGA-II; few for TPE, whose proposals take up to 160 ms each.
-SAMPLERS = {"nsga2": 50, "tpe": 10, "qmc": 50, "random": 1024, "quasirandom": 1024}
-_OPTUNA = ("nsga2", "tpe", "qmc")
 _EXHAUSTIVE_BATCH = 32_768
 _LARGEST_SLICE = 16_384
-_MODES = ("search", "exhaustive", "auto")
 # Seconds of evaluation after which finished rows are committed although the batch goes on.
 _COMMIT_AFTER = 0.5
 # An exhaustive record keeps every row up to this many, above only what is on the front when it is found.
 _FULL_RECORD = 200_000
-_FAULTS_SHOWN = 20
 _OTHER_PROPOSALS = "searcher: found other proposals than the record holds, allowed: the same for one seed"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to search.
-
-    mode              search: the sampler proposes; exhaustive: every row; auto: exhaustive when the number of
-                      designs is at most `exhaustive_limit` (a size, never a timing), else search
-    sampler           a name of SAMPLERS, or a new object with `ask` and `tell` (which sees to presets and seed itself)
-    budget            hardware rows to evaluate; does not limit an exhaustive search
-    seed              batch k of the sampler is seeded by (seed, k)
-    timeout           s after which the search stops at the next chunk, or None
-    batch             rows a batch, or None for the sampler's own
-    presets           rows (n, V) that are evaluated first
-    local             share of a batch of an Optuna sampler that is taken from the unvisited neighbours of the front
-    inner_objective   name of the objective by which the best plan of a row is told to the sampler, or None for
-                      the first
-    storage           auto: a journal file in the output folder for Optuna's samplers; none; or an Optuna URL
-    study_name        name of the Optuna study in that storage"""
-
-    mode: str = "search"
-    sampler: str | Searcher = "nsga2"
-    budget: int = 1000
-    seed: int = 0
-    timeout: float | None = None
-    batch: int | None = None
-    presets: Any = None
-    local: float = 0.5
-    inner_objective: str | None = None
-    storage: str = "auto"
-    study_name: str = "dse"
-    exhaustive_limit: int = 300_000_000
-
-    def __post_init__(self) -> None:
-        faults = []
-        if self.mode not in _MODES:
-            faults.append(f"mode: found {self.mode!r}, allowed: {', '.join(_MODES)}")
-        if isinstance(self.sampler, str) and self.sampler not in SAMPLERS:
-            faults.append(f"sampler: found {self.sampler!r}, allowed: {', '.join(SAMPLERS)}")
-        for name, low in (("budget", 0), ("seed", 0), ("batch", 1), ("exhaustive_limit", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not (name == "batch" and value is None) and (not whole or value < low):
-                faults.append(f"{name}: found {value!r}, allowed: a whole number >= {low}")
-        if not 0 <= self.local <= 1:
-            faults.append(f"local: found {self.local!r}, allowed: a share 0 .. 1")
-        if self.timeout is not None and not self.timeout > 0:
-            faults.append(f"timeout: found {self.timeout!r}, allowed: a number > 0 s")
-        if faults:
-            raise ValueError("; ".join(faults))
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a running search stands: hardware rows done, their limit, plans priced, front points, s since start."""
-
-    rows: int
-    limit: int
-    evaluations: int
-    feasible: int
-    front: int
-    elapsed: float
-    best: tuple[float, ...] | None
-
-
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """What a search found.
-
-    rows, plans, values   the front: hardware rows (F, V), plan fields (F, P), objectives (F, J), natural sign;
-                          every (row, plan) once, sorted by the first objective, best first
-    hardware_rows         hardware rows answered;  evaluations  plans priced;  feasible  plans that violate nothing
-    failures              plans by violated constraint
-    failed_rows           rows whose evaluation failed;  faults  the first of them, with variables and cause
-    miss                  violations of the nearest miss over all rows, {} when none;  with miss_row, miss_plan and
-                          miss_objectives
-    stopped               budget, exhausted, timeout, interrupted, stopped, or failed
-    notes                 what a reader should know, one sentence each"""
-
-    rows: Integers
-    plans: Integers
-    values: Floats
-    hardware_rows: int
-    evaluations: int
-    feasible: int
-    failures: dict[str, int]
-    failed_rows: int
-    faults: tuple[dict[str, Any], ...]
-    miss: dict[str, float]
-    miss_row: Integers | None
-    miss_plan: Integers | None
-    miss_objectives: Floats | None
-    stopped: str
-    notes: tuple[str, ...]
-    mode: str
-    elapsed: float
-    archive: Archive = field(repr=False)
 
 
 def run(
     problem: Problem,
-    settings: Settings = Settings(),
+    settings: Settings = Settings(),  # noqa: B008 - frozen
     *,
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -179,7 +76,7 @@ def run(
 def result_of(archive: Archive) -> SearchResult:
     """The result of a recorded search as far as it went, for example of `Archive.read(folder)`."""
     objectives = [Objective(**o) for o in archive.fingerprint["objectives"]]
-    tally = _Tally(archive, objectives, len(archive.fingerprint["plan_fields"]))
+    tally = Tally(archive, objectives, len(archive.fingerprint["plan_fields"]))
     for chunk in archive.chunks:
         tally.add(chunk)
     return tally.result("recorded", mode=archive.fingerprint["search"]["mode"], elapsed=0.0, notes=[])
@@ -194,7 +91,7 @@ class _Search:
     ) -> None:  # fmt: skip
         self.problem, self.settings, self.archive, self.mode = problem, settings, archive, mode
         self.started, self.progress = started, progress
-        self.tally = _Tally(archive, problem.objectives, len(problem.plan_fields))
+        self.tally = Tally(archive, problem.objectives, len(problem.plan_fields))
         self.limit = problem.space.size if mode == "exhaustive" else min(settings.budget, problem.space.size)
         self.searcher = _searcher(problem, settings, mode)
         self.batch_size = _batch_size(settings, mode)
@@ -309,7 +206,7 @@ class _Search:
     ) -> None:  # fmt: skip
         header = {
             "batch": self.batch, "asked": asked, "complete": complete, "record": record,
-            "failed_rows": len(faults), "faults": faults[:_FAULTS_SHOWN],
+            "failed_rows": len(faults), "faults": faults[:FAULTS_SHOWN],
         }  # fmt: skip
         chunk = pack(
             header, rows, outcomes, constraints=self.problem.constraints,
@@ -367,81 +264,6 @@ class _Search:
         return values, violations
 
 
-class _Tally:
-    """Everything a result says, kept up to date chunk by chunk."""
-
-    def __init__(self, archive: Archive, objectives: Sequence[Objective], plan_fields: int) -> None:
-        self.archive = archive
-        self.signs = np.array([o.sign for o in objectives])
-        self.rows = self.evaluations = self.feasible = self.failed_rows = 0
-        self.failures: dict[str, int] = {}
-        self.faults: list[dict[str, Any]] = []
-        self.front_values = np.empty((0, len(objectives)))
-        self.front_rows = np.empty((0, len(archive.fingerprint["space"])), dtype=np.int64)
-        self.front_plans = np.empty((0, plan_fields), dtype=np.int64)
-        self.miss: tuple[float, tuple[int, ...], Outcome] | None = None
-
-    def add(self, chunk: Chunk) -> None:
-        totals = chunk.header["totals"]
-        self.rows += totals["rows"]
-        self.evaluations += totals["evaluated"]
-        self.feasible += totals["feasible"]
-        self.failed_rows += chunk.header["failed_rows"]
-        for name, count in totals["failures"].items():
-            self.failures[name] = self.failures.get(name, 0) + count
-        self.faults = (self.faults + chunk.header["faults"])[:_FAULTS_SHOWN]
-        rows = np.repeat(chunk.rows, np.diff(chunk.offsets), axis=0)
-        old, new = merge(self.front_values * self.signs, chunk.front * self.signs)
-        if new.any():
-            self.front_values = np.concatenate([self.front_values[old], chunk.front[new]])
-            self.front_plans = np.concatenate([self.front_plans[old], chunk.plans[new]])
-            self.front_rows = np.concatenate([self.front_rows[old], rows[new]])
-        for i in np.flatnonzero(chunk.missed).tolist():
-            self._nearer(_shortfall(chunk.miss[i]), chunk, i)
-
-    def _nearer(self, shortfall: float, chunk: Chunk, i: int) -> None:
-        # Equal misses: the first row in the order of the space, so the order of evaluation does not matter.
-        key = (shortfall, tuple(chunk.rows[i].tolist()))
-        if self.miss is None or key < self.miss[:2]:
-            self.miss = (*key, chunk.outcome(i))
-
-    def worth_keeping(self, chunk: Chunk) -> tuple[NDArray[np.bool_], list[int]]:
-        """Front points that no recorded one dominates, and the rows that own them or are the nearest miss."""
-        _, keep = merge(self.front_values * self.signs, chunk.front * self.signs)
-        owners = np.repeat(np.arange(len(chunk)), np.diff(chunk.offsets))[keep]
-        missed = np.flatnonzero(chunk.missed).tolist()
-        nearest = [min(missed, key=lambda i: (_shortfall(chunk.miss[i]), chunk.rows[i].tolist()))] if missed else []
-        return keep, sorted({*owners.tolist(), *nearest})
-
-    def progress(self, limit: int, elapsed: float) -> Progress:
-        best = None
-        if len(self.front_values):
-            best = tuple((self.signs * np.min(self.front_values * self.signs, axis=0)).tolist())
-        return Progress(self.rows, limit, self.evaluations, self.feasible, len(self.front_values), elapsed, best)
-
-    def result(self, stopped: str, *, mode: str, elapsed: float, notes: Sequence[str]) -> SearchResult:
-        rows, plans, values = self._sorted_front()
-        miss = self.miss
-        return SearchResult(
-            rows=rows, plans=plans, values=values, hardware_rows=self.rows, evaluations=self.evaluations,
-            feasible=self.feasible, failures=dict(self.failures), failed_rows=self.failed_rows,
-            faults=tuple(self.faults), miss=dict(miss[2].miss) if miss else {},
-            miss_row=np.array(miss[1], dtype=np.int64) if miss else None,
-            miss_plan=miss[2].miss_plan if miss else None,
-            miss_objectives=miss[2].miss_objectives if miss else None,
-            stopped=stopped, notes=(*self.archive.notes, *notes), mode=mode, elapsed=elapsed, archive=self.archive,
-        )  # fmt: skip
-
-    def _sorted_front(self) -> tuple[Integers, Integers, Floats]:
-        signed = self.front_values * self.signs
-        order = np.lexsort([*self.front_plans.T[::-1], *self.front_rows.T[::-1], *signed.T[::-1]])
-        designs = np.concatenate([self.front_rows, self.front_plans], axis=1)[order]
-        # One design once, should a problem list a plan twice.
-        _, first = np.unique(designs, axis=0, return_index=True)
-        order = order[np.sort(first)]
-        return self.front_rows[order], self.front_plans[order], self.front_values[order]
-
-
 def _evaluate(problem: Problem, rows: Integers) -> tuple[list[Outcome], list[dict[str, Any]]]:
     """Answers of rows, and the faults: a row that raises or has a value that is not finite fails alone."""
     try:
@@ -471,13 +293,6 @@ def _failed(problem: Problem, evaluated: int, names: Sequence[str]) -> Outcome:
 
 def _fault(space: Space, row: Integers, cause: str) -> dict[str, Any]:
     return {"variables": space.values(row), "cause": cause}
-
-
-def _shortfall(violations: Floats) -> float:
-    total = 0.0
-    for violation in violations.tolist():
-        total += max(violation, 0.0) if violation == violation else 0.0
-    return total
 
 
 def _next_slice(size: int, seconds: float) -> int:
@@ -523,7 +338,7 @@ def _searcher(problem: Problem, settings: Settings, mode: str) -> Any:
         return RandomSearcher(space, settings.seed, presets=presets)
     if settings.sampler == "quasirandom":
         return QuasiRandomSearcher(space, settings.seed, presets=presets)
-    from dse.exploration.optuna_searcher import OptunaSearcher  # importing Optuna takes most of a second
+    from dse.exploration.optuna_searcher import OptunaSearcher  # start-up: importing Optuna takes most of a second
 
     return OptunaSearcher(
         space, len(problem.objectives), problem.constraints, sampler=settings.sampler, seed=settings.seed,
@@ -540,7 +355,7 @@ def _fingerprint(problem: Problem, settings: Settings, mode: str) -> dict[str, A
             "sampler": settings.sampler if named else type(settings.sampler).__name__,
             "seed": settings.seed,
             "batch": _batch_size(settings, mode),
-            "local": settings.local if settings.sampler in _OPTUNA else 0,
+            "local": settings.local if settings.sampler in OPTUNA else 0,
             "inner_objective": problem.objectives[_inner(problem, settings)].name,
             "presets": distinct(problem.space, settings.presets).tolist(),
         }
@@ -561,12 +376,12 @@ def _mirror(
 ) -> StudyMirror | None:
     url = settings.storage
     if url == "auto":
-        if out is None or settings.sampler not in _OPTUNA:
+        if out is None or settings.sampler not in OPTUNA:
             return None
         url = str(Path(out) / "optuna-journal.log")
     if url == "none":
         return None
-    from dse.exploration.optuna_searcher import StudyMirror
+    from dse.exploration.optuna_searcher import StudyMirror  # start-up: as above
 
     mirror = StudyMirror(
         url, settings.study_name, space=problem.space, objectives=problem.objectives, fingerprint=fingerprint

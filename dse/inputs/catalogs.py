@@ -21,11 +21,12 @@ from hw_models import devices as chip_table
 from hw_models import stacks as stack_table
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
+from hw_models.clusters import names as cluster_names
 from hw_models.stack import Stack
 from workloads import published as network_table
 from workloads.network import Workload
 
-__all__ = ["Presets", "chips", "clusters", "identifier", "networks", "stacks"]
+__all__ = ["Presets", "chips", "clusters", "default_cluster", "identifier", "networks", "stacks"]
 
 Made = TypeVar("Made")
 
@@ -111,3 +112,13 @@ networks: Presets[Workload] = Presets("network", network_table.names, _workload)
 chips: Presets[Chip] = Presets("chip", chip_table.names, _chip)
 clusters: Presets[Cluster] = Presets("cluster", cluster_table.names, _cluster)
 stacks: Presets[Stack] = Presets("stack", stack_table.names, _stack)
+
+
+def default_cluster(chip: Chip) -> str:
+    """The cluster a chip is sold in, by name: its pod, its DGX, or generic nodes of eight."""
+    family = str(chip.name).split("-")[0]
+    known = cluster_names()
+    for name in (f"{chip.name}-pod", f"dgx-{family}"):
+        if name in known:
+            return name
+    return "generic-8"

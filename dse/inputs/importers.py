@@ -1,6 +1,6 @@
 """A Calculon set-up as a design: application, system and execution JSON become network, chip, cluster and plan.
 
-    found = dse.inputs.importers.calculon("models/gpt3_175B.json", "systems/a100_80g.json", "execution.json")
+    found = dse.importers.calculon("models/gpt3_175B.json", "systems/a100_80g.json", "execution.json")
     dse.evaluate(found.design);  found.notes says what has no counterpart here.
 
 A Calculon processor is a peak with an efficiency by size; here the same peak is made of 128 x 128 arrays, whose

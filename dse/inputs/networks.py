@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from dse.base.errors import ConfigError, Problem, nearest
-from workloads.graph import Graph, GraphNetwork
-from workloads.importers import calculon, huggingface, network_file, scalesim
+from dse.inputs.registry import resolve
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
+from workloads.importers import calculon, huggingface, network_file, onnx, scalesim
 from workloads.importers.imported import Imported
 from workloads.importers.reading import FileError, read_json
 from workloads.network import Network
 from workloads.published import default_sequence
 from workloads.published import names as network_names
+from workloads.published import network as network_named
 
 __all__ = [
-    "SUFFIXES", "as_network", "import_network", "is_network", "load_network", "names_file", "notes_of", "read_network",
-    "refused_sequence", "usual_sequence",
+    "SUFFIXES", "as_network", "import_network", "is_network", "load_network", "named_network", "names_file", "notes_of",
+    "read_network", "refused_sequence", "usual_sequence",
 ]  # fmt: skip
 
 #: Endings of files that may hold a network.
@@ -116,8 +119,6 @@ def _missing(file: Path) -> Problem:
 
 
 def _onnx(file: Path) -> Imported:
-    from workloads.importers import onnx
-
     try:
         found = onnx.load(file)
     except FileError:
@@ -131,7 +132,7 @@ def _onnx(file: Path) -> Imported:
 
 def _yaml(file: Path) -> Imported:
     """A network of a YAML file, its faults with their lines."""
-    from dse.inputs.yaml.load import plain_file
+    from dse.inputs.yaml.tree import plain_file  # start-up: yaml and pydantic, for YAML files alone
 
     tree, places = plain_file(file)
     try:
@@ -209,3 +210,18 @@ def refused_sequence(network: Any, sequence: int) -> str:
         return ""
     one = f"a sample of {network.name} is one {network.sample}"
     return f'1, or none: {one} (a GraphNetwork of tokens: sample="sequence")'
+
+
+def named_network(name: str) -> tuple[Any, int]:
+    """A built-in network, a file, `module:attribute` or a plug-in; with the tokens a sample that it says, 0: none."""
+    if name in network_names():
+        return network_named(name), default_sequence(name)
+    if names_file(name):
+        found = import_network(name)
+        return found.network, found.sequence
+    item = as_network(resolve("network", name, {known: None for known in network_names()}), name)
+    if not is_network(item):
+        raise ConfigError(
+            [Problem(f"{type(item).__name__}", "a network, a graph, or a function that makes one", field=name)]
+        )
+    return item, int(getattr(item, "sequence", 0))

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dse.evaluation.design import Design
+from dse.inputs.registry import resolve
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import Stack
 from hw_models.technology import Technology
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.importers.network_file import read as read_network
 from workloads.importers.network_text import plain as plain_network
 from workloads.network import Workload
@@ -95,6 +96,4 @@ def _network(data: Mapping[str, Any]) -> Any:
         return network_named(str(data["published"]))
     if "graph" in data:
         return read_network(data["graph"]).network
-    from dse.inputs.registry import resolve
-
     return resolve("network", str(data["import"]), {})(**(data.get("fields") or {}))

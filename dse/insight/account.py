@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dse.api.evaluation import Evaluation
 from dse.evaluation.combine import stage_times
 from dse.evaluation.design import POWER_RULE, Design, Rows, rows
 from dse.evaluation.evaluate import evaluate as evaluate_columns
@@ -28,7 +27,7 @@ from dse.evaluation.price import (
     price_matmuls,
     price_vectors,
 )
-from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS
+from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS, Result
 from dse.evaluation.stages import layer_counts
 from dse.evaluation.traffic import Call, Traffic, copies_sent, price_traffic
 from dse.evaluation.violations import DEVICES_RULE
@@ -153,7 +152,7 @@ class Account:
     """
 
     design: Design
-    evaluation: Evaluation
+    evaluation: Result
     time: tuple[Part, ...]
     energy: tuple[Part, ...]
     memory: tuple[Part, ...]
@@ -198,7 +197,7 @@ def account(design: Design, limits: Limits = ()) -> Account:
     found = evaluate_rows(r, layout)
     if len(found) != 1:
         raise ValueError(f"design: found {len(found)} designs, allowed: one (choose a row, e.g. result.design_of(3))")
-    evaluation = Evaluation(found.metrics, found.violations, found.shape, design)
+    evaluation = Result(found.metrics, found.violations, found.shape, design)
     value = {name: evaluation.value(name) for name in METRICS}
     traffic = price_traffic(r, layout)
     r = settled(r, layout, traffic)  # what follows looks into the step at the clock at which it runs
@@ -368,7 +367,7 @@ def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message, copies: int =
     return tuple(total)
 
 
-def _constraints(r: Rows, layout: Layout, evaluation: Evaluation, limits: Limits) -> tuple[Constraint, ...]:
+def _constraints(r: Rows, layout: Layout, evaluation: Result, limits: Limits) -> tuple[Constraint, ...]:
     """Memory, area, TDP and further limits with their room; then the rules of whole numbers."""
     limited = [("memory", "<=", _number(r.chip.hbm_capacity)), *limits]
     found = []
@@ -472,8 +471,8 @@ class Comparison:
     same_work      both train the same network with the same batch and sequence
     """
 
-    a: Evaluation
-    b: Evaluation
+    a: Result
+    b: Result
     inputs: tuple[InputDifference, ...]
     metrics: tuple[MetricPair, ...]
     time: tuple[PartDifference, ...]
@@ -494,7 +493,7 @@ def comparison(a: Design, b: Design) -> Comparison:
         found = evaluate_columns(design)
         if len(found) != 1:
             raise ValueError(f"{name}: found {len(found)} designs, allowed: one")
-        results.append(Evaluation(found.metrics, found.violations, found.shape, design))
+        results.append(Result(found.metrics, found.violations, found.shape, design))
     first, second = results
     pairs = []
     for name, (unit, _) in METRICS.items():
@@ -513,7 +512,7 @@ def comparison(a: Design, b: Design) -> Comparison:
     )
 
 
-def part_differences(a: Evaluation, b: Evaluation, names: tuple[str, ...]) -> tuple[PartDifference, ...]:
+def part_differences(a: Result, b: Result, names: tuple[str, ...]) -> tuple[PartDifference, ...]:
     """Differences b - a of some metrics, largest first."""
     values = [(name, a.value(name), b.value(name)) for name in names]
     total = math.fsum(other - one for _, one, other in values)

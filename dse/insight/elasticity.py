@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design, unchecked
+from dse.base.columns import unchecked
+from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
 
 __all__ = ["Elasticity", "elasticities"]

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,18 +116,6 @@ class FloorPlan:
         """The floor plan as JSON-able data in base SI."""
         tables = {item.name: plain(getattr(self, item.name)) for item in fields(self)}
         return tables | {"units": {"area": "m2", "power": "W", "flops": "FLOP/s", "cost": "USD", "carbon": "kg"}}
-
-    def text(self) -> str:
-        """The floor plan as tables for people."""
-        from dse.present.text.chip import floor_plan_text
-
-        return floor_plan_text(self)
-
-    def save(self, path: str | Path) -> Path:
-        """A picture of the package to scale beside the TDP, as PNG or SVG by the path's ending."""
-        from dse.present.figures.chip import save_floor_plan
-
-        return save_floor_plan(self, path)
 
 
 def floor_plan(chip: Chip, constants: Technology | None = None) -> FloorPlan:
@@ -316,18 +303,6 @@ class ChipComparison:
     def table(self, name: str) -> tuple[ChipPair, ...]:
         """The pairs of one table: facts, peaks, area, power, cost or carbon."""
         return tuple(item for item in self.pairs if item.table == name)
-
-    def text(self) -> str:
-        """The comparison as tables for people."""
-        from dse.present.text.chip import chip_comparison_text
-
-        return chip_comparison_text(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Both packages at one scale with their TDP, as PNG or SVG by the path's ending."""
-        from dse.present.figures.chip import save_chip_comparison
-
-        return save_chip_comparison(self, path)
 
 
 def chip_comparison(a: FloorPlan, b: FloorPlan) -> ChipComparison:

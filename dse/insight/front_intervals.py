@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from dse.evaluation.result import METRICS, Result
 from dse.exploration.pareto import non_dominated
-from dse.insight.uncertainty import front_results, residual_of, time_power, uniform
+from dse.insight.front_uncertainty import front_results
+from dse.insight.uncertainty import residual_of, time_power, uniform
 
 if TYPE_CHECKING:
-    from dse.api.search import SearchReport
+    from dse.problem.solved import Solved
 
 __all__ = ["LEVEL", "FrontIntervals", "front_intervals"]
 
@@ -66,7 +67,7 @@ class FrontIntervals:
 
 
 def front_intervals(
-    report: SearchReport, *, level: float = LEVEL, count: int = COUNT, most: int = MOST, seed: int = 0
+    report: Solved, *, level: float = LEVEL, count: int = COUNT, most: int = MOST, seed: int = 0
 ) -> FrontIntervals:
     """Intervals of every objective of a front, and the share of draws in which each design stays on it.
 
@@ -91,7 +92,7 @@ def front_intervals(
 
 
 def _drawn(
-    report: SearchReport, n: int, count: int, seed: int, *, objectives: tuple[str, ...]
+    report: Solved, n: int, count: int, seed: int, *, objectives: tuple[str, ...]
 ) -> tuple[Floats, list[str], Floats]:
     """Objectives (N, K, J) under the draws, what each design rests on, and its share of draws within limits (N,)."""
     from scipy.special import ndtri
@@ -126,7 +127,7 @@ def _within(result: Result, columns: Mapping[str, Floats], limits: Any) -> NDArr
     return good
 
 
-def _share_on_front(report: SearchReport, drawn: Floats) -> Floats:
+def _share_on_front(report: Solved, drawn: Floats) -> Floats:
     """Share of draws in which each design (N,) is beaten by no other in every objective that is known."""
     signs = np.array([item.sign for item in report.problem.objectives])
     known = ~np.isnan(drawn).any(axis=(0, 1))

@@ -17,7 +17,8 @@ from dse.evaluation.price import OperatorPrices, price_attention, price_matmuls,
 from dse.evaluation.work import work
 from dse.insight.list_schedule import Bounds, Scheduled, Task, bounds, list_schedule
 from hw_models.chip import Chip
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.lowering import node_blocks
 
 #: Units of a chip by what they run.
@@ -52,10 +53,6 @@ class GraphSchedule:
     def parallelism(self) -> float:
         """How many units the graph could keep busy: serial time over its critical path."""
         return self.serial / self.bounds.length if self.bounds.length else 1.0
-
-    def text(self, *, most: int = 10) -> str:
-        """What a terminal shows."""
-        return schedule_text(self, most=most)
 
     def to_plain(self) -> dict[str, Any]:
         """Seconds of the whole, and of every task with its start, its slack and whether it is critical."""
@@ -157,33 +154,3 @@ def _tasks(graph: Graph, seconds: dict[tuple[int, str, str], float]) -> tuple[Ta
         # a bias or norm gradient comes with the pass; the product waits for the incoming gradient only
         add(number, WEIGHTS, (MATRIX, VECTOR), before)
     return tuple(tasks)
-
-
-def schedule_text(found: GraphSchedule, *, most: int = 10) -> str:
-    """The bounds, what the units make of them, and the longest tasks of the critical path."""
-    from dse.base.units import format_quantity
-    from dse.present.text.tables import columns_text
-
-    def seconds(value: float) -> str:
-        return format_quantity(value, "s")
-
-    rows = [
-        ["one after the other", seconds(found.serial), "as the evaluation runs them"],
-        ["critical path", seconds(found.bounds.length), "no number of units is faster"],
-        ["list schedule", seconds(found.scheduled.makespan), "longest chain first, on the units"],
-        ["memory", seconds(found.memory_time), "all bytes over the bandwidth that units share"],
-        ["forward and backward", seconds(found.makespan), "the longer of the last two"],
-    ]
-    longest = sorted(found.bounds.critical, key=lambda number: -found.tasks[number].seconds)[:most]
-    tasks = [
-        [found.tasks[number].name, found.tasks[number].kind, seconds(found.tasks[number].seconds),
-         f"{found.tasks[number].seconds / found.bounds.length:.1%}" if found.bounds.length else "n/a"]
-        for number in longest
-    ]  # fmt: skip
-    return "\n".join([
-        f"Branches side by side: {found.parallelism:.2f} units could be kept busy.",
-        columns_text(["what", "time", "meaning"], rows, indent=2),
-        "",
-        "Longest kernels of the critical path",
-        columns_text(["kernel", "unit", "time", "of the path"], tasks, indent=2),
-    ])  # fmt: skip

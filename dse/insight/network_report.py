@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from dse.base.units import format_quantity
-from dse.present.text.tables import columns_text, wrapped
-from dse.present.text.words import in_bytes, join, percent, section
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.lowering import cells, node_blocks
 from workloads.network import Network
 from workloads.operators import Block, Matmul, Vector
-from workloads.published import sample
+from workloads.published import default_sequence, names, sample
 
 __all__ = ["PHASES", "Layer", "Link", "NetworkReport", "OperatorLine", "Work", "network_report"]
 
@@ -126,10 +123,6 @@ class NetworkReport:
         """Bytes that all layers keep for the backward pass, of one sample."""
         return sum(layer.kept * layer.count for layer in self.layers)
 
-    def text(self, *, operators: bool = False) -> str:
-        """Totals by phase, then a line a layer, then on demand a line an operator."""
-        return network_text(self, operators=operators)
-
     def to_plain(self) -> dict[str, Any]:
         """Everything as JSON-able data: FLOP, bytes of the micro-batch; kept bytes and elements of one sample."""
         return {
@@ -155,12 +148,6 @@ class NetworkReport:
             ],
             "links": [[link.source, link.target, link.elements] for link in self.links],
         }  # fmt: skip
-
-    def save(self, path: str | Path) -> Path:
-        """A picture of the layers, as PNG or SVG by the path's ending."""
-        from dse.present.figures.network import save_network
-
-        return save_network(self, path)
 
 
 def _plain(work: Work) -> dict[str, float | None]:
@@ -202,8 +189,6 @@ def network_report(network: Network, *, sequence: int | None = None, micro_batch
 
 
 def _published(name: str) -> int:
-    from workloads.published import default_sequence, names
-
     return default_sequence(name) if name in names() else 2048
 
 
@@ -331,102 +316,3 @@ def _run(first: str, last: str) -> str:
     """Two names as one: "block 1.2..1.3"."""
     head, _, tail = last.rpartition(" ")
     return f"{first}..{tail}" if head and first.startswith(head + " ") else f"{first} .. {last}"
-
-
-# Text ----------------------------------------------------------------------------------------------------------------
-
-WORDS = {
-    "forward": "products forward", "input_gradient": "input gradients", "weight_gradient": "weight gradients",
-    "passes_forward": "passes forward", "passes_backward": "passes backward",
-}  # fmt: skip
-
-
-def network_text(report: NetworkReport, *, operators: bool = False) -> str:
-    """What it is, totals by phase, layers, and operators where they are wanted."""
-    many = f"a micro-batch of {report.micro_batch:,} samples" if report.micro_batch > 1 else "one sample"
-    intro = (
-        f"{report.name}: {_count(report.parameters)} parameters; a sample is {_article(report.sample)}; "
-        f"{in_bytes(float(report.kept))} kept for the backward pass of a sample."
-    )
-    forward = report.phase("forward").flops
-    products = report.phase("forward", "input_gradient", "weight_gradient").flops
-    times = f"Training computes {products / forward:.3f} times the products of the forward pass." if forward else ""
-    return join(
-        [
-            wrapped(intro),
-            wrapped(f"Source: {report.source}") if report.source else None,
-            section(f"Phases of {many}", _phase_table(report)),
-            wrapped(times, indent=2) if times else None,
-            section(f"Layers, {many}", _layer_table(report.layers)),
-            section("Operators", _operator_table(report.layers)) if operators else None,
-        ]
-    )
-
-
-def _article(text: str) -> str:
-    if text[:1].isdigit():
-        return text
-    return f"{'an' if text[:1] in 'aeiou' else 'a'} {text}"
-
-
-def _count(number: float) -> str:
-    """A number with its thousands, or short where it is long."""
-    return f"{number:,.0f}" if number < 1e10 else f"{number / 1e9:,.2f} B"
-
-
-def _intensity(work: Work) -> str:
-    return "-" if work.intensity is None else f"{work.intensity:,.2f}"
-
-
-def _phase_table(report: NetworkReport) -> str:
-    everything = report.phase(*PHASES)
-    rows = []
-    for name in PHASES:
-        work = report.phase(name)
-        rows.append(
-            [WORDS[name], format_quantity(work.flops, "FLOP"), in_bytes(work.moved), _intensity(work),
-             percent(work.flops / everything.flops if everything.flops else None),
-             percent(work.moved / everything.moved if everything.moved else None)]
-        )  # fmt: skip
-    return columns_text(["phase", "FLOP", "bytes", "FLOP/B", "of FLOP", "of bytes"], rows, indent=2)
-
-
-def _layer_table(layers: Sequence[Layer]) -> str:
-    rows = []
-    for layer in layers:
-        forward = layer.phase("forward", "passes_forward")
-        back = layer.phase("input_gradient", "weight_gradient", "passes_backward")
-        rows.append(
-            [layer.name, str(layer.count), _count(layer.parameters), format_quantity(forward.flops, "FLOP"),
-             format_quantity(back.flops, "FLOP"), in_bytes(forward.moved), in_bytes(back.moved), _intensity(forward),
-             in_bytes(float(layer.kept))]
-        )  # fmt: skip
-    headings = [
-        "layer",
-        "times",
-        "parameters",
-        "forward",
-        "backward",
-        "bytes forward",
-        "bytes backward",
-        "FLOP/B",
-        "kept",
-    ]
-    return columns_text(headings, rows, indent=2)
-
-
-def _operator_table(layers: Sequence[Layer]) -> str:
-    rows = []
-    for layer in layers:
-        for line in layer.operators:
-            forward = line.phases["forward"] + line.phases["passes_forward"]
-            back = total(line.phases[name] for name in PHASES if name not in ("forward", "passes_forward"))
-            shape = "x".join(map(str, line.shape))
-            rows.append(
-                [layer.name, line.name, shape or line.size, _count(line.parameters),
-                 format_quantity(forward.flops, "FLOP"), format_quantity(back.flops, "FLOP"),
-                 in_bytes(forward.moved), _intensity(forward)]
-            )  # fmt: skip
-    return columns_text(
-        ["layer", "operator", "result", "parameters", "forward", "backward", "bytes", "FLOP/B"], rows, indent=2
-    )

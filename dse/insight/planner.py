@@ -1,7 +1,7 @@
 """The cluster planner's question: the chip is fixed, which parallel plan trains the network fastest, and why?
 
 Every canonical plan is evaluated (dse.exploration.plans has the rule), so the best is the best; ties are resolved
-by the order of enumeration and counted.  Data only: the text is made in dse.present.text.search.
+by the order of enumeration and counted.  Data only: the text is made in dse.present.text.plan.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from dse.api.evaluation import Evaluation
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
-from dse.evaluation.result import METRICS, TIME_PARTS
+from dse.evaluation.result import METRICS, TIME_PARTS, Result
 from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans
+from dse.inputs.catalogs import default_cluster
 from dse.inputs.networks import load_network, names_file, refused_sequence, usual_sequence
 from dse.insight.account import PartDifference, part_differences
 from dse.insight.one_row import one_row
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
 from hw_models.clusters import cluster as cluster_named
-from hw_models.clusters import names as cluster_names
 from hw_models.devices import chip as chip_named
 from hw_models.stack import Stack
 from hw_models.stacks import stack as stack_named
@@ -35,7 +34,7 @@ from workloads.precision import Training
 from workloads.published import names as network_names
 from workloads.published import network as network_named
 
-__all__ = ["Candidate", "NearMiss", "PlanReport", "Run", "default_cluster", "plan"]
+__all__ = ["Candidate", "NearMiss", "PlanReport", "Run", "plan"]
 
 #: Plans priced at once: columns of this length stay in cache.
 CHUNK = 16384
@@ -71,7 +70,7 @@ class Candidate:
     """
 
     plan: Plan
-    evaluation: Evaluation
+    evaluation: Result
     behind: tuple[PartDifference, ...]
     ties: int
     run: Run | None
@@ -92,7 +91,7 @@ class NearMiss:
     """
 
     plan: Plan
-    evaluation: Evaluation
+    evaluation: Result
     lacks: tuple[tuple[str, float, float, str], ...]
     gain: float | None
 
@@ -198,16 +197,6 @@ def plan(
     return _report(scene, table, times, lacking, failures=failures, tokens=tokens, top=top)
 
 
-def default_cluster(chip: Chip) -> str:
-    """The cluster a chip is sold in, by name: its pod, its DGX, or generic nodes of eight."""
-    family = str(chip.name).split("-")[0]
-    known = cluster_names()
-    for name in (f"{chip.name}-pod", f"dgx-{family}"):
-        if name in known:
-            return name
-    return "generic-8"
-
-
 def _check(*, devices: Any, top: Any, tokens: Any) -> None:
     problems = []
     for name, value in (("devices", devices), ("top", top)):
@@ -273,12 +262,12 @@ def _report(
     best = _evaluations(scene, table, fastest)
     reference = best[0] if best else None
 
-    def candidate(number: int, found: Evaluation) -> Candidate:
+    def candidate(number: int, found: Result) -> Candidate:
         behind = () if reference is None or found is reference else part_differences(reference, found, TIME_PARTS)
         ties = int(np.count_nonzero(times[fits] == times[number])) - 1
         return Candidate(found.design.plan, found, behind, ties, None if length is None else _run(found, length))
 
-    def miss(number: int, found: Evaluation) -> NearMiss:
+    def miss(number: int, found: Result) -> NearMiss:
         gain = None if reference is None else 1.0 - float(times[number]) / best_time
         return NearMiss(found.design.plan, found, _lacks(found), gain)
 
@@ -332,7 +321,7 @@ def _nearest(times: np.ndarray, lacking: np.ndarray, best_time: float) -> np.nda
     return np.array(kept, dtype=np.int64)
 
 
-def _evaluations(scene: Design, table: PlanTable, index: np.ndarray) -> list[Evaluation]:
+def _evaluations(scene: Design, table: PlanTable, index: np.ndarray) -> list[Result]:
     """One evaluation a plan, each with its design of scalars."""
     if not len(index):
         return []
@@ -344,11 +333,11 @@ def _evaluations(scene: Design, table: PlanTable, index: np.ndarray) -> list[Eva
         row = result[i]
         alone = one_row(design, i, result.shape)
         whole = Plan(**{name: int(getattr(alone.plan, name)) for name in Plan.names()})
-        found.append(Evaluation(row.metrics, row.violations, row.shape, _with_plan(scene, whole)))
+        found.append(Result(row.metrics, row.violations, row.shape, _with_plan(scene, whole)))
     return found
 
 
-def _lacks(evaluation: Evaluation) -> tuple[tuple[str, float, float, str], ...]:
+def _lacks(evaluation: Result) -> tuple[tuple[str, float, float, str], ...]:
     found = []
     for name, excess in evaluation.violated().items():
         if name == "memory":
@@ -358,7 +347,7 @@ def _lacks(evaluation: Evaluation) -> tuple[tuple[str, float, float, str], ...]:
     return tuple(found)
 
 
-def _run(evaluation: Evaluation, tokens: int) -> Run:
+def _run(evaluation: Result, tokens: int) -> Run:
     """Steps are counted in whole numbers: ceil(tokens / tokens a step)."""
     design: Design = evaluation.design
     steps = -(-tokens // design.workload.tokens)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dse.evaluation.design import Design, unchecked
+from dse.base.columns import unchecked
+from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS, Result
 from dse.inputs.serialize import plain
@@ -80,18 +80,6 @@ class Tornado:
             "constants": plain(self.swings),
             "unmoved": list(self.unmoved),
         }
-
-    def text(self, most: int = 10) -> str:
-        """The largest swings of each metric as tables for people."""
-        from dse.present.text.design import tornado_text
-
-        return tornado_text(self, most)
-
-    def save(self, path: str | Path) -> Path:
-        """A picture, one panel a metric, as PNG or SVG by the path's ending."""
-        from dse.present.figures.tornado import save_tornado
-
-        return save_tornado(self, path)
 
 
 def tornado(design: Design, metrics: Sequence[str] = DECIDED) -> Tornado:

@@ -2,6 +2,7 @@
 
 A constant is drawn from its stated or fitted range, draws are hardware rows (K, 1) of one ordinary evaluation, and
 what measured steps leave unexplained is a log-normal residual.  Theory and assumptions: docs/models/uncertainty.md.
+Fronts: `dse.insight.front_uncertainty`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.evaluation.design import Design, rows, unchecked
+from dse.base.columns import unchecked
+from dse.evaluation.design import Design, rows
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.ownership import OF_A_TOKEN, OF_THE_CHIP, chip_metrics, token_metrics
 from dse.evaluation.result import METRICS, Result
-from dse.exploration.plans import plan_of
 from dse.problem.objectives import objective
 from hw_models import stacks, technology
 from hw_models.chip import Chip
@@ -28,16 +29,11 @@ from hw_models.physical.cost import Market, market, market_of
 from hw_models.stack import Stack
 from hw_models.tables import Row
 from hw_models.technology import Technology
-from workloads.plan import Plan
-
-if TYPE_CHECKING:
-    from dse.api.search import SearchReport
 
 __all__ = [
-    "COMPARED", "COUNT", "LEVEL", "PAIR", "PRICED", "RESIDUAL", "ZERO_SHOT", "FrontUncertainty", "Interval",
-    "UncertainPair", "constants_drawn", "draws", "front_results", "front_uncertainty", "interval", "market_drawn",
-    "priced", "probability_better", "range_of", "residual_of", "residual_row", "time_power", "uncertain_constants",
-    "uncertain_pairs", "uniform",
+    "COMPARED", "COUNT", "LEVEL", "PAIR", "PRICED", "RESIDUAL", "ZERO_SHOT", "Interval", "UncertainPair",
+    "constants_drawn", "draws", "interval", "market_drawn", "priced", "probability_better", "range_of", "residual_of",
+    "residual_row", "time_power", "uncertain_constants", "uncertain_pairs", "uniform",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -56,8 +52,6 @@ COUNT, LEVEL = 256, 0.9
 PRICED = (*OF_THE_CHIP, *OF_A_TOKEN)
 #: What two designs are compared by.
 COMPARED = ("step_time", "throughput", "energy_per_step")
-#: Draws a design, and designs, of the columns of a front; designs whose draws are evaluated together.
-FRONT_COUNT, FRONT_MOST, AT_ONCE = 64, 200, 100
 #: Standard deviations from the middle of a normal distribution to the ends of its 90% interval.
 DEVIATIONS = 1.645
 #: A range wider than this ratio is a matter of orders of magnitude: it is drawn in the logarithm.
@@ -339,11 +333,11 @@ def _interval(
     known, source = residual_of(design.stack.name, design.chip.name)
     spread = known if residual is None else residual
     pair = f"{design.stack.name}+{design.chip.name}"
-    low, median, high = _quantiles(result, metric, spread, pair=pair, count=count, seed=seed, level=level)
+    low, median, high = quantiles(result, metric, spread, pair=pair, count=count, seed=seed, level=level)
     return Interval(metric, low, median, high, level, spread, source)
 
 
-def _quantiles(
+def quantiles(
     result: Result, metric: str, spread: float, *, pair: str, count: int, seed: int, level: float
 ) -> tuple[float, float, float]:
     from scipy.special import ndtri
@@ -378,13 +372,13 @@ def uncertain_pairs(
     return tuple(
         UncertainPair(
             metric, _interval(a, one, metric, count, seed), _interval(b, other, metric, count, seed),
-            _better(one, other, metric, spreads=spreads, same=same),
+            share_better(one, other, metric, spreads=spreads, same=same),
         )
         for metric in metrics
     )  # fmt: skip
 
 
-def _better(one: Result, other: Result, metric: str, *, spreads: Sequence[float], same: bool) -> float:
+def share_better(one: Result, other: Result, metric: str, *, spreads: Sequence[float], same: bool) -> float:
     from scipy.special import ndtr
 
     gap = objective(metric).sign * np.log(other.column(metric) / one.column(metric))
@@ -393,76 +387,3 @@ def _better(one: Result, other: Result, metric: str, *, spreads: Sequence[float]
     deviation = np.sqrt((1.0 - shared) * (ours * ours + theirs * theirs) + shared * (ours - theirs) ** 2)
     sure = np.where(gap > 0.0, 1.0, np.where(gap < 0.0, 0.0, 0.5))
     return float(np.mean(np.where(deviation > 0.0, ndtr(gap / np.where(deviation > 0.0, deviation, 1.0)), sure)))
-
-
-@dataclass(frozen=True)
-class FrontUncertainty:
-    """Uncertainty of a front's designs (N,), NaN beyond the first 200.
-
-    low, high          90% interval of the step time [s]
-    probability_best   that row 0, the best by the first objective, is better by it than this row (1/2 at row 0)
-    """
-
-    low: Floats
-    high: Floats
-    probability_best: Floats
-    source: str
-
-
-def front_uncertainty(
-    report: SearchReport, *, most: int = FRONT_MOST, count: int = FRONT_COUNT, seed: int = 0
-) -> FrontUncertainty:
-    """Intervals of a front's step times, and how sure its order is, by the same draws for every design."""
-    low, high, better = (np.full(len(report), math.nan) for _ in range(3))
-    name, sources, first = report.problem.objectives[0].name, [], None
-    for row, found in enumerate(front_results(report, min(len(report), most), count, seed)):
-        pair = report.spec.stack.name, found.design.chip.name
-        spread, source = residual_of(*pair)
-        sources.append(source)
-        low[row], _, high[row] = _quantiles(
-            found, "step_time", spread, pair="+".join(pair), count=count, seed=seed, level=LEVEL
-        )
-        first = first or (found, spread, pair)
-        if name in METRICS:
-            better[row] = _better(first[0], found, name, spreads=[first[1], spread], same=first[2] == pair)
-    return FrontUncertainty(low, high, better, "; ".join(dict.fromkeys(sources)))
-
-
-def front_results(
-    report: SearchReport, n: int, count: int, seed: int, metrics: Sequence[str] = tuple(METRICS)
-) -> list[Result]:
-    """Results (K,) of the first n designs of a front: all draws of the designs of a group are one paired batch."""
-    found: list[Any] = [None] * n
-    for start in range(0, n, AT_ONCE):
-        _draw_block(report, slice(start, min(start + AT_ONCE, n)), found, count=count, seed=seed, metrics=metrics)
-    return found
-
-
-def _draw_block(
-    report: SearchReport, block: slice, found: list[Any], *, count: int, seed: int, metrics: Sequence[str]
-) -> None:
-    """The results of a block of a front's designs, into their places."""
-    from dse.record.columns import hardware_of
-
-    problem, plans = report.problem, report.result.plans[block].astype(float)
-    for hardware in hardware_of(problem, report.result.rows[block]):
-        members = hardware.rows
-        which = np.repeat(np.arange(len(members)), count)
-        plan = plan_of({name: plans[members[which], i] for i, name in enumerate(Plan.names())})
-        design = hardware.design(which, plan, problem.scene, paired=True)
-        stack, constants = (_tiled(model, len(members)) for model in constants_drawn(design, count=count, seed=seed))
-        prices = market_drawn(design, count=count, seed=seed)
-        under = replace(design, stack=stack, technology=constants)
-        result = priced(under, evaluate(under), prices and _tiled(prices, len(members)))
-        for i, row in enumerate(members.tolist()):
-            rows = slice(i * count, (i + 1) * count)
-            kept = {name: result.column(name)[rows] for name in metrics}
-            broken = {name: result.violation(name)[rows] for name in result.violations}
-            found[block.start + row] = Result(kept, broken, (count,), design)
-
-
-def _tiled(model: Any, times: int) -> Any:
-    """Columns (K, 1) of a model as (times K,), repeated as a whole."""
-    columns = {item.name: getattr(model, item.name) for item in fields(model)}
-    drawn = {name: column for name, column in columns.items() if isinstance(column, np.ndarray) and column.ndim == 2}
-    return unchecked(model, {name: np.tile(column[:, 0], times) for name, column in drawn.items()})

@@ -1,7 +1,7 @@
 """Tables of designs as columns with human units: the front, and every trial of a search.
 
-The unit of a column follows the quantity and never its value, so that files of two searches compare.  Numbers are
-rounded to ten digits; exact values are in `designs.json` (dse.record.write).
+Units and headings are those of `dse.base.headings`, so that files of two searches compare.  Numbers are rounded to ten
+digits; exact values are in `designs.json` (dse.record.write).
 """
 
 from __future__ import annotations
@@ -14,63 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.evaluation.evaluate import evaluate
+from dse.base.headings import heading, human_unit
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Chunk
-from dse.exploration.plans import plan_of
-from dse.exploration.problem import Hardware, hardware_groups
 from dse.exploration.variables import Floats, Integers, Space
-from dse.insight.uncertainty import front_uncertainty
+from dse.insight.front_uncertainty import front_uncertainty
+from dse.problem.rows import blocks, hardware_of, metrics_of, named_plans
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
-from workloads.plan import CHOICES, SWITCHES, Plan
+from workloads.plan import CHOICES, SWITCHES
 
 if TYPE_CHECKING:
-    from dse.api.search import SearchReport
     from dse.insight.front_intervals import FrontIntervals
+    from dse.problem.solved import Solved
 
-__all__ = [
-    "Column", "blocks", "csv_pieces", "front_columns", "hardware_of", "heading", "human_unit", "interval_columns",
-    "metrics_of", "named_plans", "trial_pieces",
-]  # fmt: skip
-
-#: Designs evaluated or written at once; the columns of one block stay in cache.
-BLOCK = 8192
-
-#: Base unit -> size and name of the unit that tables show.
-HUMAN: Mapping[str, tuple[float, str]] = {
-    "m2": (1e-6, "mm2"),
-    "B": (1e9, "GB"),
-    "B/s": (1e9, "GB/s"),
-    "Hz": (1e9, "GHz"),
-    "s": (1e-3, "ms"),
-    "J": (1e3, "kJ"),
-    "token/s/m2": (1e6, "token/s/mm2"),
-    "USD/token": (1e-6, "USD/Mtoken"),
-    "kg/token": (1e-6, "kg/Mtoken"),
-}
-#: Quantities that people state in a unit of their own.
-OWN: Mapping[str, tuple[float, str]] = {
-    "latency": (1e-6, "us"),
-    "local_sram": (2.0**10, "KiB"),
-    "shared_sram": (2.0**20, "MiB"),
-    "energy_per_token": (1.0, "J"),
-    "mfu": (1e-2, "%"),
-    "hfu": (1e-2, "%"),
-}
+__all__ = ["Column", "csv_pieces", "front_columns", "interval_columns", "trial_pieces"]
 
 Texts = NDArray[np.object_]
-
-
-def human_unit(name: str, unit: str) -> tuple[float, str]:
-    """Size in base units and name of the unit in which tables show a quantity; it never depends on the value."""
-    return OWN.get(name) or HUMAN.get(unit) or (1.0, unit)
-
-
-def heading(label: str, unit: str) -> str:
-    """A column's heading: words and the unit in brackets."""
-    words = label.replace("_", " ")
-    return f"{words} [{unit}]" if unit else words
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +84,7 @@ def csv_pieces(parts: Iterator[Sequence[Column]], headings: Sequence[str]) -> It
 # The front ---------------------------------------------------------------------------------------------------------
 
 
-def front_columns(report: SearchReport) -> list[Column]:
+def front_columns(report: Solved) -> list[Column]:
     """Columns of the front: objectives, chip, cluster, plan, all other metrics, uncertainty of the step time."""
     result, problem = report.result, report.problem
     metrics = metrics_of(problem, result.rows, result.plans)
@@ -137,7 +97,7 @@ def front_columns(report: SearchReport) -> list[Column]:
     return columns + _uncertainty_columns(report)
 
 
-def _uncertainty_columns(report: SearchReport) -> list[Column]:
+def _uncertainty_columns(report: Solved) -> list[Column]:
     """90% interval of the step time, and how likely the first row is better than each; the first 200 rows."""
     found = front_uncertainty(report)
     size, unit = human_unit("step_time", "s")
@@ -154,36 +114,6 @@ def interval_columns(found: FrontIntervals, problem: Any) -> list[Column]:
             columns.append(Column(heading(f"{item.name}_{end}_{found.level:.0%}", unit), values[:, j] / size))
     shares = (("probability_on_front", found.on_front), ("probability_within_limits", found.within_limits))
     return columns + [Column(heading(name, ""), values) for name, values in shares]
-
-
-def metrics_of(problem: Any, rows: Integers, plans: Integers) -> dict[str, Floats]:
-    """Every metric (N,) of hardware rows (N, V), each with its own plan (N, P), to the bits of one by one."""
-    found = {name: np.empty(len(rows)) for name in METRICS}
-    for block in blocks(len(rows)):
-        numbers = plans[block].astype(float)
-        for hardware in hardware_of(problem, rows[block]):
-            members = hardware.rows
-            plan = plan_of({name: numbers[members, i] for i, name in enumerate(Plan.names())})
-            # one row alone is no column: hardware (1, 1) meets plan (1,)
-            paired = len(members) > 1
-            result = evaluate(hardware.design(np.arange(len(members)), plan, problem.scene, paired=paired))
-            for name, column in found.items():
-                column[block.start + members] = result.column(name)
-    return found
-
-
-def hardware_of(problem: Any, rows: Integers) -> list[Hardware]:
-    """Hardware of rows, in groups of equal structure; what a row says about its plan is left out."""
-    variables = problem.space.variables
-    keep = [i for i, variable in enumerate(variables) if not variable.name.startswith("plan.")]
-    if len(rows) == 0:
-        return []
-    return hardware_groups(Space([variables[i] for i in keep]), rows[:, keep], problem.scene)
-
-
-def blocks(count: int) -> Iterator[slice]:
-    """0 .. count - 1 in slices of BLOCK."""
-    return (slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
 
 
 def _metric_column(name: str, values: Floats) -> Column:
@@ -251,18 +181,6 @@ def _objects(values: Sequence[Any]) -> Texts:
     return found
 
 
-def named_plans(plans: Integers) -> dict[str, list[Any]]:
-    """Columns of plans (N, P) as `Plan.named` gives them one by one."""
-    named: dict[str, list[Any]] = {}
-    for i, name in enumerate(Plan.names()):
-        numbers = plans[:, i].tolist()
-        if name in CHOICES:
-            named[name] = [CHOICES[name][number] for number in numbers]
-        else:
-            named[name] = [bool(number) for number in numbers] if name in SWITCHES else numbers
-    return named
-
-
 def _plan_columns(plans: Integers) -> list[Column]:
     columns = []
     for name, values in named_plans(plans).items():
@@ -279,7 +197,7 @@ def _plan_columns(plans: Integers) -> list[Column]:
 # Every trial -------------------------------------------------------------------------------------------------------
 
 
-def trial_pieces(report: SearchReport) -> Iterator[bytes]:
+def trial_pieces(report: Solved) -> Iterator[bytes]:
     """`trials.csv`: the hardware rows in the order of evaluation, a line for every plan of a row's inner front.
 
     A row where nothing is feasible has one line: its nearest miss and what it lacks.  Beside them the number of plans
@@ -303,7 +221,7 @@ def trial_pieces(report: SearchReport) -> Iterator[bytes]:
     return csv_pieces(parts(), [column.heading for column in example])
 
 
-def _rows_of_front(report: SearchReport) -> set[tuple[int, ...]]:
+def _rows_of_front(report: Solved) -> set[tuple[int, ...]]:
     """Hardware rows whose record does not depend on how an exhaustive search was cut into chunks."""
     result = report.result
     found = {tuple(row) for row in result.rows.tolist()}
@@ -311,7 +229,7 @@ def _rows_of_front(report: SearchReport) -> set[tuple[int, ...]]:
 
 
 def _trial_columns(
-    report: SearchReport, chunk: Chunk | None, rows: Integers, number: int, failures: list[str], misses: list[str]
+    report: Solved, chunk: Chunk | None, rows: Integers, number: int, failures: list[str], misses: list[str]
 ) -> list[Column]:
     """Lines of rows `rows` of a chunk; `number` counts hardware rows."""
     problem = report.problem

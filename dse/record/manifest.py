@@ -14,21 +14,22 @@ from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from dse.evaluation.result import METRICS
+from dse.base.version import __version__
 from dse.inputs.serialize import plain
 from dse.inputs.spec import SearchSpec
+from dse.problem.filter import limit_words
 from hw_models import stacks
 from workloads.plan import Plan
 
 if TYPE_CHECKING:
-    from dse.api.search import SearchReport
+    from dse.problem.solved import Solved
 
-__all__ = ["FORMAT", "described", "limit_words", "manifest"]
+__all__ = ["FORMAT", "described", "manifest"]
 
 FORMAT = 1
 
 
-def manifest(report: SearchReport) -> dict[str, Any]:
+def manifest(report: Solved) -> dict[str, Any]:
     """How the result was found; only `run` differs between equal searches."""
     spec, result = report.spec, report.result
     return {
@@ -83,14 +84,7 @@ def described(spec: SearchSpec, problem: Any) -> dict[str, Any]:
     }
 
 
-def limit_words(metric: str, relation: str, bound: float) -> str:
-    """A limit in base SI, exact."""
-    return f"{metric} {relation} {bound!r} {METRICS[metric][0]}".strip()
-
-
 def _versions() -> dict[str, str | None]:
-    from dse import __version__
-
     found: dict[str, str | None] = {"dse": __version__, "python": python_version()}
     for name in ("numpy", "scipy", "optuna", "pandas"):
         try:
@@ -100,7 +94,7 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _nearest_miss(report: SearchReport) -> dict[str, Any] | None:
+def _nearest_miss(report: Solved) -> dict[str, Any] | None:
     result = report.result
     if result.miss_row is None or result.miss_plan is None:
         return None

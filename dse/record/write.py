@@ -18,23 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.api.search import SearchReport, problem_of
 from dse.base.files import write_atomic
+from dse.base.headings import heading, human_unit
 from dse.inputs.serialize import design_to_plain, plain
 from dse.inputs.spec import SearchSpec
+from dse.present.figures import front as plots
 from dse.present.figures.data import front_data
-from dse.record.columns import (
-    Column,
-    blocks,
-    csv_pieces,
-    front_columns,
-    hardware_of,
-    heading,
-    human_unit,
-    interval_columns,
-    named_plans,
-    trial_pieces,
-)
+from dse.present.text import search as texts
+from dse.problem.build import problem_of
+from dse.problem.rows import blocks, hardware_of, named_plans
+from dse.problem.solved import Solved
+from dse.record.columns import Column, csv_pieces, front_columns, interval_columns, trial_pieces
 from dse.record.manifest import FORMAT, described, manifest
 from dse.record.read import read_json
 from dse.simulation.step import re_score
@@ -50,7 +44,7 @@ __all__ = ["FILES", "begin", "check_out", "front_frame", "read_designs", "write_
 FILES = ("pareto.csv", "designs.json", "trials.csv.gz", "pareto.png", "summary.md", "manifest.json")
 
 
-def front_frame(report: SearchReport, intervals: FrontIntervals | None = None) -> pandas.DataFrame:
+def front_frame(report: Solved, intervals: FrontIntervals | None = None) -> pandas.DataFrame:
     """The table of `pareto.csv`: one row a design of the front, objectives first, units in the headings."""
     import pandas
 
@@ -61,7 +55,7 @@ def front_frame(report: SearchReport, intervals: FrontIntervals | None = None) -
 SIMULATED, SIMULATED_TASKS = 1_000, 1_000_000
 
 
-def exported_columns(report: SearchReport, intervals: FrontIntervals | None = None) -> list[Column]:
+def exported_columns(report: Solved, intervals: FrontIntervals | None = None) -> list[Column]:
     """The columns of the front, each design's step time by event simulation and, where given, its intervals.
 
     The best designs come first; those for which `SIMULATED` or `SIMULATED_TASKS` leaves nothing have no such time.
@@ -95,7 +89,7 @@ def read_designs(out: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return designs
 
 
-def _designs_pieces(report: SearchReport) -> Iterator[bytes]:
+def _designs_pieces(report: Solved) -> Iterator[bytes]:
     """`designs.json`, one design a line."""
     yield f'{{"format": {FORMAT}, "search": {json.dumps(report.spec.name)}, "designs": ['.encode()
     names = [item.name for item in report.problem.objectives]
@@ -109,7 +103,7 @@ def _designs_pieces(report: SearchReport) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _design_texts(report: SearchReport, block: slice) -> list[str]:
+def _design_texts(report: Solved, block: slice) -> list[str]:
     """JSON of `design_to_plain` of every design of a block; what designs share is written to text once."""
     rows, named = report.result.rows[block], named_plans(report.result.plans[block])
     texts = [""] * len(rows)
@@ -139,7 +133,6 @@ def _plain_rows(model: Any, count: int) -> list[dict[str, Any]]:
         else:
             columns[item.name] = [plain(value)] * count
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
 
 # Folder ------------------------------------------------------------------------------------------------------------
 
@@ -184,15 +177,12 @@ def begin(spec: SearchSpec, out: str | os.PathLike[str]) -> Path:
 
 
 def write_outputs(
-    report: SearchReport, out: str | os.PathLike[str], intervals: FrontIntervals | None = None
+    report: Solved, out: str | os.PathLike[str], intervals: FrontIntervals | None = None
 ) -> dict[str, Path]:
     """Write every output of a search into `out`, each file whole or not at all; name -> path.
 
     intervals   uncertainty of the front, for columns of its table and error bars of its picture
     """
-    from dse.present.figures import front as plots
-    from dse.present.text import search as texts
-
     folder = check_out(out)
     write_atomic(folder / "pareto.csv", _front_pieces(report, intervals))
     write_atomic(folder / "designs.json", _designs_pieces(report))
@@ -203,17 +193,17 @@ def write_outputs(
     return {name: folder / name for name in FILES}
 
 
-def _without_clock(report: SearchReport) -> SearchReport:
+def _without_clock(report: Solved) -> Solved:
     """The report without what only this run of an equal search has: its duration, and that it was continued."""
     notes = tuple(note for note in report.result.notes if not _of_this_run(note, report))
     return replace(report, result=replace(report.result, elapsed=0.0, notes=notes))
 
 
-def _of_this_run(note: str, report: SearchReport) -> bool:
+def _of_this_run(note: str, report: Solved) -> bool:
     return note in report.result.archive.notes or note.startswith("continued from ")
 
 
-def _front_pieces(report: SearchReport, intervals: FrontIntervals | None) -> Iterator[bytes]:
+def _front_pieces(report: Solved, intervals: FrontIntervals | None) -> Iterator[bytes]:
     columns = exported_columns(report, intervals)
     return csv_pieces(iter([columns]), [column.heading for column in columns])
 

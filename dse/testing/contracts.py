@@ -18,7 +18,7 @@ import numpy as np
 from dse.exploration.searchers import Searcher
 from dse.exploration.variables import Space, Variable
 from hw_models.chip import Chip
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.network import Network
 from workloads.training import phase_dimensions
 

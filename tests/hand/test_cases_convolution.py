@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hw_models.compute.systolic import mapping_efficiency
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, ConvTranspose, Pool
 from workloads.layers.pointwise import GlobalPool
 from workloads.network import Workload

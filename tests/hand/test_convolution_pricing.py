@@ -17,7 +17,8 @@ from hw_models.compute.tensor_core import matmul_time
 from hw_models.compute.vector import lane_product_time
 from hw_models.devices import chip
 from hw_models.stack import Stack
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers import Conv
 from workloads.network import Workload
 from workloads.operators import Matmul

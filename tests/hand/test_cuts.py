@@ -13,7 +13,8 @@ from dse.simulation.step import simulated_step_time
 from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from workloads.cuts import balanced, cut_cells, even
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers import Activation, Conv, CrossEntropy, GlobalPool, Linear
 from workloads.network import Workload
 from workloads.plan import Plan

@@ -7,7 +7,8 @@ from math import prod
 
 import pytest
 
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy

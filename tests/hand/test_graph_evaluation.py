@@ -20,7 +20,8 @@ from hw_models.cluster import Cluster, Tier
 from hw_models.clusters import cluster
 from hw_models.devices import chip
 from hw_models.stacks import stack
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv
 from workloads.layers.losses import CrossEntropy
 from workloads.layers.pointwise import Activation, GlobalPool

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import small_network
 from pipeline_simulator import Pipeline, most_held
-from test_stages import columns
+from plan_columns import columns
 
 from dse.evaluation.memory import Memory, in_flight, memory, saved_bytes
 from dse.evaluation.stages import blocks_by_place, sharing, stages, strides

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import small_network
-from test_evaluation import BODY, BOUNDARY, LINK, PAPER_CHIP, PAPER_TRAINING, PARAMETERS, equal, paper_network
+from mixture import BATCH, DEVICES, MIXTURE, SEQUENCE
+from paper_step import BODY, BOUNDARY, LINK, PAPER_CHIP, PAPER_TRAINING, PARAMETERS, equal, paper_network
 
 from dse.evaluation.design import Design, rows
 from dse.evaluation.evaluate import evaluate
@@ -34,18 +35,12 @@ from workloads.plan import RECOMPUTE, Plan
 from workloads.precision import Training
 from workloads.training import hardware_flops, parameters
 
-DEVICES, BATCH, SEQUENCE = 24, 24, 48
 DENSE = small_network(layers=6, hidden=64, heads=8, kv_heads=8, ffn=192, vocabulary=64)
-#: Eight experts of which a token meets two, a shared MLP, and a leading dense layer.
-MIXTURE = small_network(
-    layers=6, hidden=64, heads=8, ffn=192, vocabulary=64, gated=True, experts=8, experts_per_token=2, expert_ffn=32,
-    shared_ffn=64, lead_layers=1,
-)  # fmt: skip
 NETWORKS = {"dense": DENSE, "mixture": MIXTURE}
 FABRIC = Cluster(DEVICES, (Tier(8, latency=1e-6), Tier(DEVICES, bandwidth=2.5e10, latency=5e-6)), host_bandwidth=2e10)
 HALF = Training(gradient_bytes=2)
 
-# --- On paper: the chip and network of test_evaluation.py ------------------------------------------------------------
+# --- On paper: the chip and network of paper_step.py ------------------------------------------------------------
 
 
 def paper_step(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import small_network
-from test_plans_complete import DEVICES, MIXTURE, SEQUENCE
+from mixture import DEVICES, MIXTURE, SEQUENCE
 
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate

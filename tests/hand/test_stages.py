@@ -7,17 +7,11 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from conftest import small_network
+from plan_columns import columns
 
 from dse.evaluation.stages import Stages, blocks_by_place, stages, strides
-from dse.exploration.plans import plan_of
 from workloads.network import Workload
-from workloads.plan import ORDER, Plan
-
-
-def columns(**fields: object) -> Plan:
-    count, usual = max(np.size(value) for value in fields.values()), vars(Plan())
-    values = {name: np.broadcast_to(value, (count,)) for name, value in usual.items()}
-    return plan_of({**values, **{name: np.broadcast_to(value, (count,)) for name, value in fields.items()}})
+from workloads.plan import ORDER
 
 
 def layers_by_stage(found: Stages, row: int, pipeline: int) -> list[float]:

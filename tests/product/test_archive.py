@@ -13,11 +13,13 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
+from studies import study_of
 from toy_problem import Toy, assert_equal_results, toy_space
 
 from dse.base.files import write_atomic
 from dse.exploration.archive import Archive, DifferentSearch, FolderInUse, differences, pack
-from dse.exploration.run import SAMPLERS, Settings, result_of, run
+from dse.exploration.run import result_of, run
+from dse.exploration.settings import SAMPLERS, Settings
 from dse.exploration.variables import Objective, Outcome, Space, Variable
 
 SETTINGS = Settings(sampler="nsga2", budget=60, seed=1, batch=20)
@@ -207,11 +209,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_row(tmp_pat
 
 
 # Optuna's study
-
-
-def study_of(out: Path) -> optuna.Study:
-    backend = optuna.storages.journal.JournalFileBackend(str(out / "optuna-journal.log"))
-    return optuna.load_study(study_name="dse", storage=optuna.storages.JournalStorage(backend))
 
 
 def test_the_study_holds_each_row_once_with_natural_values_and_no_running_trial(tmp_path: Path) -> None:

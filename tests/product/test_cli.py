@@ -17,9 +17,12 @@ import pytest
 
 import dse
 from dse.command import main as cli
-from dse.command.commands import _Shown, progress_text
-from dse.command.main import COMMANDS, EXAMPLES, LISTS, PLAN_FLAGS, main
-from dse.exploration.run import Progress
+from dse.command.flags import PLAN_FLAGS
+from dse.command.flags import tokens as read_tokens
+from dse.command.main import main
+from dse.command.progress import Shown, progress_text
+from dse.command.table import COMMANDS, LISTS
+from dse.exploration.settings import Progress
 from dse.inputs.yaml.flags import FLAGS
 from dse.present.text.lists import TABLES
 from workloads.plan import Plan
@@ -100,8 +103,8 @@ def command(arguments: list[str], folder: Path, **options: Any) -> subprocess.Po
 def test_every_command_explains_itself_with_examples_that_it_accepts(name: str, run: Any) -> None:
     said = run(f"{name} --help")
     assert said.status == 0 and "example:" in said.out
-    assert EXAMPLES[name]
-    for example in EXAMPLES[name]:
+    assert COMMANDS[name].examples
+    for example in COMMANDS[name].examples:
         assert example in said.out
         program, *arguments = shlex.split(example)
         options = cli._parse(arguments)
@@ -350,13 +353,13 @@ def test_nothing_fits_says_why_and_still_writes_a_table(run: Any) -> None:
 
 
 def test_progress_is_one_line_every_few_seconds_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = _Shown(quiet=False)
+    shown = Shown(quiet=False)
     for rows in range(1, 10):
         shown(Progress(rows, 10, 100 * rows, 10, 3, 0.5, None))
     assert capsys.readouterr().err == ""
     shown(Progress(10, 10, 1_000, 10, 3, 0.5, None))
     assert capsys.readouterr().err == progress_text(Progress(10, 10, 1_000, 10, 3, 0.5, None)) + "\n"
-    shown = _Shown(quiet=False)
+    shown = Shown(quiet=False)
     shown.terminal, shown.every, shown.next = True, 0.0, 0.0
     shown(Progress(1, 10, 5, 1, 1, 0.1, None))
     shown.close()
@@ -562,11 +565,8 @@ def test_validation_runs_on_what_is_shipped(run: Any) -> None:
 
 
 def test_the_bench_prints_rates(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dse.evidence.benchmark
-
     monkeypatch.setattr(
-        dse.evidence.benchmark,
-        "bench",
+        "dse.command.bench.bench",
         lambda **given: {"sweep_designs_per_s": 1e6, **given, "cost_by_size": [{"designs": 1}]}
     )
     assert run("bench --json --jobs 1 --largest 10").json["sweep_designs_per_s"] == 1e6
@@ -577,4 +577,4 @@ def test_the_bench_prints_rates(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
     ("text", "tokens"), [("300B", 3e11), ("1.5T", 1.5e12), ("3e11", 3e11), ("20k", 2e4), ("7", 7.0)]
 )
 def test_tokens_are_read_as_people_write_them(text: str, tokens: float) -> None:
-    assert cli._tokens(text) == tokens
+    assert read_tokens(text) == tokens

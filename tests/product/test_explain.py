@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import a100, small_network
 
-from dse.api.search import evaluate
+from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
 from dse.evaluation.result import TIME_PARTS
 from dse.insight.account import Account, account, comparison

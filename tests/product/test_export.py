@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.api.search import SearchReport, evaluate, search
+from dse.api.evaluation import evaluate
+from dse.api.search import SearchReport, search
 from dse.base.units import parse
 from dse.evaluation.result import METRICS
 from dse.exploration.archive import Archive, Chunk, DifferentSearch, take
-from dse.exploration.run import Progress
+from dse.exploration.settings import Progress
 from dse.inputs.serialize import design_from_plain, design_to_plain
 from dse.inputs.yaml.load import load_search
-from dse.record.columns import front_columns, metrics_of
-from dse.record.read import archived_points, filtered, load_report
+from dse.problem.filter import archived_points, filtered
+from dse.problem.rows import metrics_of
+from dse.record.columns import front_columns
+from dse.record.read import load_report
 from dse.record.write import FILES, begin, check_out, exported_columns, front_frame, read_designs, write_outputs
 from dse.simulation.step import simulated_step_time
 
@@ -89,7 +92,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> SearchReport:
 @pytest.fixture
 def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of the other files: drawing is most of the time of an export."""
-    monkeypatch.setattr("dse.present.figures.front.front_png", lambda data: b"")
+    monkeypatch.setattr("dse.record.write.plots.front_png", lambda data: b"")
 
 
 def with_front(report: SearchReport, order: Any) -> SearchReport:
@@ -428,7 +431,7 @@ def test_a_front_of_100000_designs_is_a_table_within_seconds(report: SearchRepor
 def test_more_designs_than_a_block_are_each_written_once(
     report: SearchReport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("dse.record.columns.BLOCK", 7)
+    monkeypatch.setattr("dse.problem.rows.BLOCK", 7)
     points = len(archived_points(report.result)[0])
     many = with_front(report, np.arange(23) % points)
     write_outputs(many, tmp_path)

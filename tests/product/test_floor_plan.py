@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.api.search import evaluate
+from dse.api.chip import compare_chips, explain_chip
+from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
-from dse.insight.floor_plan import FloorPlan, chip_comparison, floor_plan
+from dse.insight.floor_plan import FloorPlan
 from dse.present.figures import chip as plots_chip
-from dse.present.figures.chip import Box, chip_comparison_figure, die_boxes, floor_plan_figure, spread, tiles
+from dse.present.figures.chip import chip_comparison_figure, floor_plan_figure, spread
+from dse.present.figures.die import Box, die_boxes, tiles
 from dse.present.text.chip import BLOCK_WORDS
 from hw_models import devices, technology
 from hw_models.chip import Chip
@@ -43,7 +45,7 @@ def shown(figure: Any) -> str:
 
 
 def test_numbers_of_a_small_chip_worked_out_by_hand() -> None:
-    found = floor_plan(SMALL)
+    found = explain_chip(SMALL)
     # 2 arrays x 100 multiply-adds x 2 FLOP x 1 GHz = 400 GFLOP/s; 200 GB/s over it is half a byte for each FLOP
     peaks = [(item.precision, item.flops, item.hbm_bytes_per_flop, item.sram_bytes_per_flop) for item in found.peaks]
     assert peaks == [("fp8", 8e11, 0.25, 1.25), ("bf16", 4e11, 0.5, 2.5)]
@@ -60,7 +62,7 @@ def test_numbers_of_a_small_chip_worked_out_by_hand() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_blocks_add_up_to_what_a_search_sees(name: str) -> None:
     chip = devices.chip(name)
-    known, found = technology.technology(chip.process, chip.hbm), floor_plan(devices.chip(name))
+    known, found = technology.technology(chip.process, chip.hbm), explain_chip(devices.chip(name))
     silicon = float(cost.silicon_area(chip, known))
     assert math.fsum(block.value for block in found.area) == pytest.approx(silicon, rel=1e-12)
     assert math.fsum(block.value for block in found.power) == pytest.approx(float(power.tdp(chip, known)), rel=1e-12)
@@ -77,14 +79,14 @@ def test_the_floor_plan_is_that_of_the_evaluation() -> None:
     design = Design(
         chip, Cluster(devices=1, tiers=(Tier(size=1),)), Plan(), Workload(network("gpt2-small"), 1024, 8)
     )
-    result, found = evaluate(design), floor_plan(chip)
+    result, found = evaluate(design), explain_chip(chip)
     assert result.value("die_area") == pytest.approx(found.fact("die_area"), rel=1e-14)
     assert result.value("tdp") == pytest.approx(found.fact("tdp"), rel=1e-12), "bf16 is its hottest precision"
 
 
 def test_yield_and_cost_are_those_of_the_cost_model() -> None:
     chip = devices.chip("h100-sxm")
-    market, found = cost.market(chip.process, chip.hbm), floor_plan(chip)
+    market, found = cost.market(chip.process, chip.hbm), explain_chip(chip)
     # negative binomial with a = 3
     assert found.fact("die_yield") == pytest.approx(
         (1 + found.fact("die_area") * market.defect_density / 3) ** -3, rel=1e-12
@@ -99,60 +101,60 @@ def test_a_process_without_prices_says_so_and_has_no_cost() -> None:
         SMALL, process="phaze22nm", array_count=8, array_rows=128, array_columns=128, vector_lanes=256,
         shared_sram=128 * 2**20,
     )  # fmt: skip
-    found = floor_plan(template)
+    found = explain_chip(template)
     assert found.cost == found.carbon == () and math.isnan(found.fact("chip_cost"))
     assert "no prices of the process phaze22nm" in found.text() and "none spare" in found.text()
     assert {block.name for block in found.area} == {"arrays", "vector", "local_sram", "shared_sram"}
     assert json.dumps(found.to_plain(), allow_nan=False)
     assert "no prices" in shown(floor_plan_figure(found))
-    both = chip_comparison(found, floor_plan(SMALL))
+    both = compare_chips(found, explain_chip(SMALL))
     assert next(pair.a for pair in both.table("cost") if pair.name == "dies") is None and "n/a" in both.text()
 
 
 def test_a_preset_has_published_numbers_until_it_is_changed() -> None:
     preset = devices.chip("a100-sxm-80gb")
-    known = floor_plan(preset)
+    known = explain_chip(preset)
     assert known.published is not None and known.published.die_area == 826e-6 and "826 mm2" in known.text()
-    changed = floor_plan(replace(preset, clock=1e9))
+    changed = explain_chip(replace(preset, clock=1e9))
     assert changed.published is None
     assert "changed: clock 1 GHz instead of 1.41 GHz" in changed.text() and "published" not in changed.text()
 
 
 def test_a_constant_changed_by_hand_is_counted_as_such() -> None:
     base = technology.technology("7nm", "hbm2e")
-    found = floor_plan(SMALL, replace(base, mac_area=2 * base.mac_area))
+    found = explain_chip(SMALL, replace(base, mac_area=2 * base.mac_area))
     assert found.constants[0].confidence["changed by hand"] == 1
-    arrays = [next(b.value for b in side.area if b.name == "arrays") for side in (floor_plan(SMALL), found)]
+    arrays = [next(b.value for b in side.area if b.name == "arrays") for side in (explain_chip(SMALL), found)]
     assert arrays[1] == pytest.approx(2 * arrays[0], rel=1e-15)
 
 
 def test_it_says_which_die_it_shows() -> None:
-    assert "parts that are enabled and 9.0% more cores as spares" in " ".join(floor_plan(SMALL).text().split())
+    assert "parts that are enabled and 9.0% more cores as spares" in " ".join(explain_chip(SMALL).text().split())
     whole = replace(technology.technology("7nm", "hbm2e"), spare_cores=0.0)
-    assert "none spare" in floor_plan(SMALL, whole).text()
+    assert "none spare" in explain_chip(SMALL, whole).text()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_fit_a_terminal_and_name_every_part(name: str) -> None:
-    found = floor_plan(devices.chip(name))
+    found = explain_chip(devices.chip(name))
     text = found.text()
     assert max(len(line) for line in text.splitlines()) <= 100
     for words in ("Area of the logic die", "Design power", "Peaks", "of the reticle", "technology.csv", "cost.csv"):
         assert words in text
-    other = chip_comparison(found, floor_plan(SMALL)).text()
+    other = compare_chips(found, explain_chip(SMALL)).text()
     assert max(len(line) for line in other.splitlines()) <= 100 and "B/A" in other
 
 
 def test_a_column_of_chips_is_refused_by_field() -> None:
     with pytest.raises(ValueError, match="chip.clock: found a column"):
-        floor_plan(replace(SMALL, clock=np.array([1e9, 2e9])))
+        explain_chip(replace(SMALL, clock=np.array([1e9, 2e9])))
     with pytest.raises(KeyError, match="die_area"):
-        floor_plan(SMALL).fact("weight")
+        explain_chip(SMALL).fact("weight")
 
 
 def test_several_dies_are_smaller_yield_better_and_are_named() -> None:
     chip = devices.chip("h100-sxm")
-    one, two = floor_plan(chip), floor_plan(replace(chip, dies=2))
+    one, two = explain_chip(chip), explain_chip(replace(chip, dies=2))
     share = cost.market(chip.process, chip.hbm).die_to_die_share
     assert two.fact("reticle_share") == pytest.approx(one.fact("reticle_share") / 2 * (1 + share), rel=1e-12)
     assert two.fact("die_yield") > one.fact("die_yield")
@@ -165,37 +167,37 @@ def test_several_dies_are_smaller_yield_better_and_are_named() -> None:
 
 def test_a_power_cap_shows_the_clock_that_fits_it() -> None:
     chip = devices.chip("tpu-v4")
-    found = floor_plan(replace(chip, power_cap=250.0))
+    found = explain_chip(replace(chip, power_cap=250.0))
     assert 0 < found.fact("capped_clock") < chip.clock and "capped at 250 W" in found.text()
     assert "power_cap 250 W instead of none" in found.text() and "runs faster" not in found.text()
     followed = replace(devices.chip("h100-sxm"), power_cap=400.0)
-    assert "work that draws less runs faster" in floor_plan(followed).text()
+    assert "work that draws less runs faster" in explain_chip(followed).text()
     # a cap that the lowest clock of a search does not meet is met by none here
     least = 250.0 * (1.0 + float(capped_point(found.chip, found.technology).excess))
-    below, above = (floor_plan(replace(chip, power_cap=share * least)) for share in (0.99, 1.01))
+    below, above = (explain_chip(replace(chip, power_cap=share * least)) for share in (0.99, 1.01))
     assert below.fact("capped_clock") == 0.0 and "fits at no clock" in below.text()
     assert above.fact("capped_clock") > chip.clock / 16
     with pytest.raises(KeyError):
-        floor_plan(chip).fact("capped_clock")
-    both = chip_comparison(floor_plan(chip), found)
+        explain_chip(chip).fact("capped_clock")
+    both = compare_chips(explain_chip(chip), found)
     assert next(pair.a for pair in both.table("facts") if pair.name == "power_cap") is None
 
 
 def test_a_named_network_and_banks_are_shown_with_what_they_supply() -> None:
-    found = floor_plan(replace(devices.chip("tpu-v4"), noc="mesh", sram_banks=4, sram_bank_width=64.0))
+    found = explain_chip(replace(devices.chip("tpu-v4"), noc="mesh", sram_banks=4, sram_bank_width=64.0))
     # four banks of 64 bytes a cycle at 1.05 GHz supply less than 4 TB/s
     assert found.fact("shared_sram_bandwidth") <= 4 * 64 * 1.05e9 and "4 banks, mesh" in found.text()
     assert "noc mesh instead of none; sram_banks 4 instead of 0" in " ".join(found.text().split())
 
 
 def test_two_chips_have_ratios_and_what_one_lacks_counts_nothing() -> None:
-    a, b = floor_plan(SMALL), floor_plan(replace(SMALL, hbm_stacks=2, links=0, matmul_rates={"bf16": 1.0}))
-    found = chip_comparison(a, b)
+    a, b = explain_chip(SMALL), explain_chip(replace(SMALL, hbm_stacks=2, links=0, matmul_rates={"bf16": 1.0}))
+    found = compare_chips(a, b)
     pairs = {(item.table, item.name): item for item in found.pairs}
     assert pairs["facts", "hbm_bandwidth"].ratio == 2.0
     assert (pairs["area", "links"].b, pairs["area", "links"].ratio) == (0.0, 0.0)
     assert (pairs["peaks", "fp8"].b, pairs["peaks", "fp8"].ratio) == (None, None)
-    assert all(item.ratio == 1.0 for item in chip_comparison(a, a).pairs if item.a)
+    assert all(item.ratio == 1.0 for item in compare_chips(a, a).pairs if item.a)
     assert json.dumps(found.to_plain(), allow_nan=False)
 
 
@@ -211,10 +213,10 @@ def overlaps(a: Box, b: Box) -> bool:
 
 
 PLANS: dict[str, FloorPlan] = {
-    **{name: floor_plan(devices.chip(name)) for name in ("tpu-v4", "h100-sxm", "mi300x", "p100-sxm2")},
-    "small": floor_plan(SMALL), "no links": floor_plan(replace(SMALL, links=0)),
-    "many cores": floor_plan(replace(SMALL, array_count=4096)),
-    "four dies": floor_plan(replace(devices.chip("h100-sxm"), dies=4, hbm_stacks=8)),
+    **{name: explain_chip(devices.chip(name)) for name in ("tpu-v4", "h100-sxm", "mi300x", "p100-sxm2")},
+    "small": explain_chip(SMALL), "no links": explain_chip(replace(SMALL, links=0)),
+    "many cores": explain_chip(replace(SMALL, array_count=4096)),
+    "four dies": explain_chip(replace(devices.chip("h100-sxm"), dies=4, hbm_stacks=8)),
 }  # fmt: skip
 
 
@@ -275,7 +277,7 @@ def test_equal_chips_give_equal_pictures_and_a_wrong_ending_is_refused(tmp_path:
 
 
 def test_two_packages_are_drawn_at_one_scale() -> None:
-    figure = chip_comparison_figure(chip_comparison(PLANS["tpu-v4"], PLANS["h100-sxm"]))
+    figure = chip_comparison_figure(compare_chips(PLANS["tpu-v4"], PLANS["h100-sxm"]))
     one, other = figure.axes[:2]
     assert one.get_xlim() == other.get_xlim() and one.get_ylim() == other.get_ylim()
     assert "h100-sxm has 1.29 times the die" in shown(figure)

@@ -15,11 +15,12 @@ import dse.insight.front_intervals as module
 from dse.api.search import SearchReport, search
 from dse.inputs.yaml.load import load_search
 from dse.insight.front_intervals import front_intervals
-from dse.insight.uncertainty import front_results, residual_of, time_power, uniform
+from dse.insight.front_uncertainty import front_results
+from dse.insight.uncertainty import residual_of, time_power, uniform
 from dse.present.figures.data import front_data
 from dse.present.figures.front import front_figure
 from dse.present.text.search import intervals_text
-from dse.record.read import filtered
+from dse.problem.filter import filtered
 from dse.record.write import front_frame, write_outputs
 
 TINY = """\
@@ -86,7 +87,7 @@ def test_a_wider_level_is_a_wider_interval_and_draws_are_repeatable(report: Sear
 
 
 def test_blocks_of_designs_have_the_draws_of_one_block(report: SearchReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dse.insight.uncertainty as uncertainty
+    import dse.insight.front_uncertainty as uncertainty
 
     whole = front_intervals(report, count=16)
     monkeypatch.setattr(uncertainty, "AT_ONCE", 2)

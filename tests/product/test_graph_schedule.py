@@ -13,7 +13,8 @@ from dse.insight.list_schedule import lower_bound
 from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers import Activation, Concat, Conv, CrossEntropy, GlobalPool, Linear
 from workloads.network import Workload
 from workloads.plan import Plan

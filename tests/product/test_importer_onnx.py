@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from onnx_files import REAL, WHOLE, block, model, node, number, tensor, value, varint
 
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.importers.onnx import coverage, load, summary
 from workloads.importers.onnx_file import read
 from workloads.networks import GRAPHS as NETWORKS

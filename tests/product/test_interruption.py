@@ -17,7 +17,8 @@ import pytest
 from toy_problem import Toy, assert_equal_results
 
 from dse.exploration.archive import Archive
-from dse.exploration.run import SAMPLERS, Settings, result_of, run
+from dse.exploration.run import result_of, run
+from dse.exploration.settings import SAMPLERS, Settings
 
 TESTS = Path(__file__).parents[1]
 
@@ -70,7 +71,7 @@ def test_killed_at_random_moments_and_resumed_equals_uninterrupted(tmp_path: Pat
     whole = run(Toy(), settings_of(sampler, budget))
     assert_equal_results(run(Toy(), settings_of(sampler, budget), out=tmp_path), whole)
     if sampler == "nsga2":
-        from test_archive import study_of
+        from studies import study_of
 
         assert [t.user_attrs["row"] for t in study_of(tmp_path).get_trials()] == list(range(budget))
 

@@ -17,7 +17,8 @@ from dse.base.errors import ConfigError
 from dse.command.main import main
 from dse.inputs.networks import import_network, names_file, usual_sequence
 from dse.inputs.yaml.load import load_design
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.importers import huggingface
 from workloads.importers.network_file import PLACES, read
 from workloads.importers.network_operators import operators, word
@@ -378,7 +379,7 @@ def test_an_attribute_may_be_a_network_a_graph_or_a_function_that_makes_one(
     attribute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     (tmp_path / "user_model.py").write_text(
-        "from workloads.graph import Graph, GraphNetwork\nfrom workloads.layers.dense import Linear\n"
+        "from dse import Graph, GraphNetwork\nfrom workloads.layers.dense import Linear\n"
         "def of_length(sequence):\n    made = Graph('mine')\n    made.add(Linear(8), made.input((sequence, 8)))\n"
         "    return made\ngraph = of_length(16)\ndef build():\n    return graph\n"
         "network = GraphNetwork('mine', of_length, 16, 'sequence')\n"

@@ -15,7 +15,8 @@ from dse.command.main import main
 from dse.inputs.catalogs import networks
 from dse.insight.network_report import PHASES, Work, network_report
 from dse.present.figures.network import kind_of, places
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv
 from workloads.operators import Matmul, Vector
 from workloads.published import network

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from conftest import a100, small_network
 
-from dse.api.search import evaluate
+from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
 from dse.exploration.plans import PlanSpace
-from dse.insight.planner import PlanReport, default_cluster, plan
+from dse.inputs.catalogs import default_cluster
+from dse.insight.planner import PlanReport, plan
 from hw_models.chip import Chip
 from hw_models.clusters import cluster
 from hw_models.devices import chip

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.api.search import SearchReport, evaluate, search
+from dse.api.evaluation import evaluate
+from dse.api.search import SearchReport, search
 from dse.evaluation.design import Design
 from dse.exploration.pareto import non_dominated
 from dse.inputs.yaml.load import load_search
 from dse.present.figures.data import FrontData, Reference, front_data
 from dse.present.figures.front import front_figure, front_png
+from dse.problem.filter import archived_points, filtered
 from dse.problem.objectives import objective
-from dse.record.read import archived_points, filtered
 from hw_models.devices import chip
 
 TINY = """\

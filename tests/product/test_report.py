@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from conftest import a100
 
-from dse.api.search import SearchReport, evaluate, search
+from dse.api.evaluation import evaluate
+from dse.api.search import SearchReport, search
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
 from dse.inputs.yaml.load import load_search
 from dse.insight.account import account, comparison
 from dse.insight.planner import PlanReport, plan
 from dse.present.text.design import account_text, comparison_text
-from dse.present.text.search import _kinds, nothing_fits_text, plan_text, search_text, summary_markdown, validation_text
+from dse.present.text.plan import plan_text
+from dse.present.text.search import _kinds, nothing_fits_text, search_text, summary_markdown
 from dse.present.text.tables import columns_text, table_text, wrapped
+from dse.present.text.validation import validation_text
 from dse.present.text.words import percent, short_plan
 from hw_models.clusters import cluster
 from hw_models.devices import chip

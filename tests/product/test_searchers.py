@@ -11,7 +11,7 @@ from toy_problem import Toy, assert_equal_results, brute_force_front, designs_of
 
 from dse.exploration.optuna_searcher import OptunaSearcher
 from dse.exploration.pareto import hypervolume
-from dse.exploration.run import SAMPLERS, Settings, run
+from dse.exploration.run import run
 from dse.exploration.searchers import (
     ExhaustiveSearcher,
     QuasiRandomSearcher,
@@ -20,6 +20,7 @@ from dse.exploration.searchers import (
     neighbours,
     unvisited,
 )
+from dse.exploration.settings import SAMPLERS, Settings
 from dse.exploration.variables import Objective, Outcome, Problem, Space, Variable
 
 

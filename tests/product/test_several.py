@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.api.several import SeveralReport, search_several, several_text, write_several
+from dse.api.several import search_several
 from dse.base.errors import ConfigError
 from dse.exploration.several import SeveralProblem, regrets, weighted_mean
 from dse.inputs.yaml.load import load_search
+from dse.present.text.several import several_text
+from dse.problem.several import SeveralReport
+from dse.record.several import write_several
 
 TEXT = """
 name: two
@@ -140,7 +143,7 @@ def test_an_interrupted_search_of_one_network_ends_the_whole_and_the_same_call_g
 ) -> None:
     from dataclasses import replace
 
-    from dse.api.search import search as api
+    from dse.api import search as api
 
     (tmp_path / "two.yaml").write_text(TEXT)
     spec = load_search(tmp_path / "two.yaml")

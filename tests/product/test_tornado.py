@@ -12,7 +12,7 @@ import pytest
 from conftest import a100, small_network
 
 import dse.insight.tornado as tornado_module
-from dse.api.search import evaluate
+from dse.api.evaluation import evaluate
 from dse.evaluation.design import Design
 from dse.insight.tornado import DECIDED, tornado
 from dse.insight.uncertainty import range_of, uncertain_constants
@@ -178,7 +178,7 @@ def test_the_text_fits_a_terminal_and_the_data_are_json(only_step_overhead: Desi
 
 def test_ten_constants_of_each_metric_are_shown() -> None:
     found = tornado(eight())
-    text = found.text()
+    text = tornado_text(found, 10)
     assert max(len(line) for line in text.splitlines()) <= 100
     for metric in DECIDED:
         assert metric.replace("_", " ") in text
@@ -202,5 +202,5 @@ def test_the_picture_has_a_panel_a_metric_and_a_bar_for_each_end() -> None:
 def test_nothing_uncertain_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tornado_module, "uncertain_constants", lambda design: {"stack": {}, "technology": {}})
     found = tornado(one())
-    assert found.swings == () and "no constant of this design has a range" in found.text()
+    assert found.swings == () and "no constant of this design has a range" in tornado_text(found, 10)
     assert "has a range" in shown(tornado_figure(found))

@@ -18,11 +18,11 @@ from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.result import METRICS
 from dse.insight.account import comparison
+from dse.insight.front_uncertainty import FRONT_COUNT, front_uncertainty
 from dse.insight.uncertainty import (
     ZERO_SHOT,
     constants_drawn,
     draws,
-    front_uncertainty,
     interval,
     market_drawn,
     priced,
@@ -284,7 +284,7 @@ def test_a_comparison_says_how_sure_it_is() -> None:
 
 def test_a_front_says_how_sure_it_is_with_the_bits_of_each_design_alone() -> None:
     report = search("quickstart", budget=12, jobs=1)
-    found, count = front_uncertainty(report), uncertainty.FRONT_COUNT
+    found, count = front_uncertainty(report), FRONT_COUNT
     name = report.problem.objectives[0].name
     for row in range(len(report)):
         alone = interval(report.design(row), count=count)

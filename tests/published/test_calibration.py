@@ -14,21 +14,16 @@ import pytest
 
 from dse.base.errors import ConfigError
 from dse.command.main import main
-from dse.evidence.calibration.calibrate import (
-    HEADINGS,
-    Calibration,
-    calibrate,
-    constants_text,
-    leave_one_out,
-    read_constants,
-    weights,
-    write_constants,
-)
-from dse.evidence.calibration.fit import Constraint, Information, Prior, priors
+from dse.evidence.calibration.calibrate import Calibration, calibrate, leave_one_out
+from dse.evidence.calibration.constants import HEADINGS, constants_text, read_constants, write_constants
+from dse.evidence.calibration.fit import Constraint, Information
+from dse.evidence.calibration.priors import Prior, priors
+from dse.evidence.calibration.rows import weights
 from dse.evidence.calibration.stages import Point, collective_point, fit_parts, kernel_point, read_parts
 from dse.evidence.measured.runs import Case, run_case
+from dse.evidence.validation.cases import read_cases
 from dse.evidence.validation.networks import is_network
-from dse.evidence.validation.validate import predicted_cases, read_cases, validate, with_constants
+from dse.evidence.validation.validate import predicted_cases, validate, with_constants
 from hw_models.stack import DEVICE_FIELDS
 from hw_models.stacks import Constants, constants, shipped, stack
 

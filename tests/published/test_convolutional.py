@@ -9,7 +9,8 @@ from importlib.resources import files
 import pytest
 
 import dse
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv
 from workloads.networks import GRAPHS, classic, detection, efficient, resnets, segmentation
 from workloads.networks.classic import VGG, AlexNet

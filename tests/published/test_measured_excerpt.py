@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dse.evidence.measured.runs import Case
-from dse.evidence.validation.validate import Fit, predicted_cases, read_files
+from dse.evidence.validation.cases import read_files
+from dse.evidence.validation.validate import Fit, predicted_cases
 
 EXCERPT = Path(__file__).parents[1] / "data" / "measured_excerpt.csv"
 #: Largest error of a row, and of the mean over rows; all but a tenth of the rows are within `MOST`.  Some of the rows

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dse.evidence.measured.devices import DEVICES, chip_of, cluster_of, slices_of
-from dse.evidence.measured.runs import NEEDED, STACKS, Skip, design_of, measured_time, run_case, sharding
+from dse.evidence.measured.runs import NEEDED, Skip, design_of, measured_time, run_case, sharding
+from dse.evidence.measured.stack_rules import STACKS
 from hw_models import stacks
 from workloads.training import active_parameters, model_flops, parameters
 

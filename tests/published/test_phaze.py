@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse.api.search import problem_of, search
+from dse.api.search import search
 from dse.evidence.validation.validate import validate
-from dse.inputs.yaml.load import load_search, shipped_searches
+from dse.inputs.yaml.load import load_search
+from dse.inputs.yaml.tree import shipped_searches
+from dse.problem.build import problem_of
 from dse.record.write import write_outputs
 from hw_models.chip import Chip
 from hw_models.physical.area import BLOCKS, area_by_block, die_area
@@ -289,7 +291,7 @@ def test_a_chip_that_does_not_exist_is_never_on_a_front_without_a_limit_either()
 def test_a_search_of_the_template_writes_the_rows_that_do_not_exist_without_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dse.present.figures.front.front_png", lambda data: b"")
+    monkeypatch.setattr("dse.record.write.plots.front_png", lambda data: b"")
     report = search("wham_single_device", jobs=1, budget=60, seed=1)
     write_outputs(report, tmp_path)
     lines = list(csv.DictReader(io.StringIO(gzip.decompress((tmp_path / "trials.csv.gz").read_bytes()).decode())))

@@ -20,24 +20,21 @@ from dse.evidence.measured.devices import node_bandwidth
 from dse.evidence.measured.parts import formula_bytes
 from dse.evidence.measured.runs import Case, Skip, design_of, measured_time, run_case
 from dse.evidence.measured.tables import Cells
-from dse.evidence.validation.page import comparisons, residual_figures, write_report
-from dse.evidence.validation.validate import (
-    UNREAD,
+from dse.evidence.validation.cases import UNREAD, read_cases, table_cases
+from dse.evidence.validation.residuals import comparisons, residual_figures
+from dse.evidence.validation.scores import (
     Compared,
     Score,
-    Validation,
     floor_percent,
     is_calibrated,
     is_scored,
-    predicted_cases,
-    read_cases,
     residuals,
     score_of,
     statistics,
-    table_cases,
-    validate,
     why_not,
 )
+from dse.evidence.validation.validate import Validation, predicted_cases, validate
+from dse.record.validation import write_report
 from hw_models.stacks import Constants
 from workloads.training import parameters
 

@@ -117,7 +117,8 @@ def assert_equal_results(one: Any, other: Any) -> None:
 
 
 def main() -> int:
-    from dse.exploration.run import Settings, run
+    from dse.exploration.run import run
+    from dse.exploration.settings import Settings
 
     out, sampler, budget, delay = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     mode = "exhaustive" if sampler == "exhaustive" else "search"

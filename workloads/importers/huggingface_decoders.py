@@ -6,99 +6,22 @@ One function a family of model types; it reads keys (with the library's defaults
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from workloads.importers.huggingface_sizes import (
+    Fields,
+    Notes,
+    biases_of,
+    dropout_of,
+    gated_of,
+    head_dim_of,
+    key_value_heads_of,
+    rotated_of,
+    sizes_of,
+    window_of,
+)
 from workloads.importers.reading import Keys, shown
-
-Fields = dict[str, Any]
-#: What is counted otherwise than the model computes; shown to the person who imports it.
-Notes = list[str]
-
-#: Keys of a dropout probability, by any family.
-DROPOUTS = (
-    "attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "emb_pdrop", "attn_pdrop", "resid_dropout",
-    "embed_dropout", "dropout", "residual_dropout", "embedding_dropout", "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-)  # fmt: skip
-
-
-def _biases(qkv: bool, projection: bool, mlp: bool) -> str | None:
-    """The word of the builder for which linear layers have a bias; None: it has none."""
-    words = {
-        (True, True, True): "all", (True, True, False): "attention", (True, False, False): "qkv",
-        (False, True, True): "projection_mlp", (False, False, True): "mlp", (False, False, False): "none",
-    }  # fmt: skip
-    return words.get((qkv, projection, mlp))
-
-
-def _dropout(c: Keys, default: float = 0.0) -> bool:
-    """Whether masks are kept: any probability above zero."""
-    given = [c.number(key, 0.0) for key in DROPOUTS if c.has(key)]
-    return any(p > 0.0 for p in given) if given else default > 0.0
-
-
-def _sizes(
-    c: Keys, *, vocabulary: int, hidden: int, ffn: int | None, layers: int, heads: int, positions: int = 2048,
-    names: Mapping[str, str] | None = None,
-) -> Fields:  # fmt: skip
-    """Sizes every decoder has, under the usual names or those of `names`; the numbers are the library's defaults."""
-    named = {
-        "hidden": "hidden_size", "ffn": "intermediate_size", "layers": "num_hidden_layers",
-        "heads": "num_attention_heads", "positions": "max_position_embeddings",
-    } | dict(names or {})  # fmt: skip
-    found: Fields = {
-        "vocabulary": c.whole("vocab_size", vocabulary),
-        "hidden": c.whole(named["hidden"], hidden, "hidden_size"),
-        "layers": c.whole(named["layers"], layers, "num_hidden_layers", most=10_000),
-        "heads": c.whole(named["heads"], heads, "num_attention_heads", most=100_000),
-        "max_sequence": c.whole(named["positions"], positions, "max_position_embeddings"),
-    }
-    # a width that follows from hidden where none is given
-    given = c.get(named["ffn"], ffn)
-    found["ffn"] = 4 * found["hidden"] if given is None else c.whole(named["ffn"], ffn)
-    return found
-
-
-def _key_value_heads(c: Keys, found: Fields, default: int | None = None) -> None:
-    """Those of queries where the file says null; the library's default where it says nothing."""
-    missing = found["heads"] if c.is_null("num_key_value_heads") else default or found["heads"]
-    found["kv_heads"] = c.whole("num_key_value_heads", missing, most=100_000)
-
-
-def _head_dim(c: Keys, found: Fields, default: int = 0) -> None:
-    size = c.whole("head_dim", 0 if c.is_null("head_dim") else default, least=0)
-    if size:
-        found["head_dim"] = size
-
-
-def _rotated(c: Keys, found: Fields, default: float, key: str = "partial_rotary_factor") -> None:
-    """Columns of a head that rotate."""
-    parameters = c.get("rope_parameters", {})
-    inside = parameters.get("partial_rotary_factor") if isinstance(parameters, dict) else None
-    share = c.number(key, inside if isinstance(inside, (int, float)) else default)
-    if share > 1.0:
-        c.wrong(key, shown(share), "at most 1")
-    width = found.get("head_dim") or found["hidden"] // found["heads"]
-    found["rotary_dim"] = int(width * share) if share < 1.0 else 0
-
-
-def _window(c: Keys, notes: Notes, default: Any = None) -> None:
-    """Sliding windows are noted: attention is counted as a full square, as everywhere here."""
-    used = c.flag("use_sliding_window", True)
-    size = None if c.is_null("sliding_window") else c.get("sliding_window", default)
-    if size and used:
-        c.whole("sliding_window", default)
-        notes.append(f"a sliding window of {size} tokens is counted as attention to all tokens")
-
-
-def _gated(found: Fields, c: Keys, *, tied: bool, norm: str = "rmsnorm") -> None:
-    """What Llama and its kin share: gated MLP, rotary positions, a head of its own or not."""
-    found |= {
-        "gated": True, "positions": "rotary", "norm": norm, "tied": c.flag("tie_word_embeddings", tied),
-        "dropout": _dropout(c),
-    }  # fmt: skip
-
 
 # Llama and its kin -------------------------------------------------------------------------------------------------
 
@@ -109,17 +32,17 @@ def _llama_kin(
     mlp_bias: bool | None = None, qk_norm: bool = False, norms: int = 0, biases: str = "none", window: Any = None,
 ) -> Fields:  # fmt: skip
     """Norm, rotary grouped-query attention, gated MLP.  A bias of None is no key of the type."""
-    found = _sizes(c, vocabulary=vocabulary, hidden=hidden, ffn=ffn, layers=layers, heads=heads, positions=positions)
-    _key_value_heads(c, found, kv)
-    _head_dim(c, found, head_dim)
-    _gated(found, c, tied=tied)
+    found = sizes_of(c, vocabulary=vocabulary, hidden=hidden, ffn=ffn, layers=layers, heads=heads, positions=positions)
+    key_value_heads_of(c, found, kv)
+    head_dim_of(c, found, head_dim)
+    gated_of(found, c, tied=tied)
     attention = c.flag("attention_bias", attention_bias) if attention_bias is not None else False
     mlp = c.flag("mlp_bias", mlp_bias) if mlp_bias is not None else False
-    word = biases if biases != "none" else _biases(attention, attention, mlp)
+    word = biases if biases != "none" else biases_of(attention, attention, mlp)
     if word is None:
         c.wrong("mlp_bias", "true", "false without attention_bias")
     found |= {"biases": word or "none", "qk_norm": qk_norm, "norms": norms}
-    _window(c, notes, window)
+    window_of(c, notes, window)
     return found
 
 
@@ -206,7 +129,7 @@ def phi3(c: Keys, notes: Notes) -> Fields:
     found = _llama_kin(
         c, notes, vocabulary=32064, hidden=3072, ffn=8192, layers=32, heads=32, positions=4096, attention_bias=None,
     )  # fmt: skip
-    _rotated(c, found, 1.0)
+    rotated_of(c, found, 1.0)
     return found
 
 
@@ -268,7 +191,7 @@ def stablelm(c: Keys, notes: Notes) -> Fields:
         attention_bias=None, biases=biases,
     )  # fmt: skip
     c.must("qk_layernorm", False)
-    _rotated(c, found, 0.25)
+    rotated_of(c, found, 0.25)
     return found | {"norm": "layernorm", "parallel_block": c.flag("use_parallel_residual", False)}
 
 
@@ -276,7 +199,7 @@ def nemotron(c: Keys, notes: Notes) -> Fields:
     found = _llama_kin(
         c, notes, vocabulary=256000, hidden=6144, ffn=24576, layers=32, heads=48, positions=4096, mlp_bias=False,
     )  # fmt: skip
-    _rotated(c, found, 0.5)
+    rotated_of(c, found, 0.5)
     return found | {"norm": "layernorm", "gated": False}
 
 
@@ -322,9 +245,9 @@ def _latent(
     chosen: int | None, shared: int, lead: int,
 ) -> Fields:  # fmt: skip
     """Latent attention, shared and routed experts after `first_k_dense_replace` dense layers."""
-    found = _sizes(c, vocabulary=vocabulary, hidden=hidden, ffn=ffn, layers=layers, heads=heads)
+    found = sizes_of(c, vocabulary=vocabulary, hidden=hidden, ffn=ffn, layers=layers, heads=heads)
     c.get("num_key_value_heads", heads)
-    _gated(found, c, tied=False)
+    gated_of(found, c, tied=False)
     c.must("attention_bias", False, why="latent attention is built without biases")
     c.must("mlp_bias", False)
     c.must("moe_layer_freq", 1, why="only leading layers may be dense")
@@ -353,8 +276,8 @@ GPT_NAMES = {"hidden": "n_embd", "ffn": "n_inner", "layers": "n_layer", "heads":
 
 def gpt2(c: Keys, notes: Notes) -> Fields:
     c.must("add_cross_attention", False, why="the importer knows decoders alone")
-    found = _sizes(c, vocabulary=50257, hidden=768, ffn=None, layers=12, heads=12, positions=1024, names=GPT_NAMES)
-    return found | {"tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c, 0.1)}
+    found = sizes_of(c, vocabulary=50257, hidden=768, ffn=None, layers=12, heads=12, positions=1024, names=GPT_NAMES)
+    return found | {"tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c, 0.1)}
 
 
 def gpt_bigcode(c: Keys, notes: Notes) -> Fields:
@@ -364,51 +287,51 @@ def gpt_bigcode(c: Keys, notes: Notes) -> Fields:
 
 def gpt_neo(c: Keys, notes: Notes) -> Fields:
     names = {"layers": "num_layers", "heads": "num_heads"}
-    found = _sizes(c, vocabulary=50257, hidden=2048, ffn=None, layers=24, heads=16, names=names)
+    found = sizes_of(c, vocabulary=50257, hidden=2048, ffn=None, layers=24, heads=16, names=names)
     c.get("attention_layers", None)
     if "local" in str(c.get("attention_types", [[["global", "local"], 12]]))[:1000]:
         size = c.whole("window_size", 256)
         notes.append(f"layers of local attention ({size} tokens) are counted as attention to all tokens")
     return found | {
-        "biases": "projection_mlp", "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c),
+        "biases": "projection_mlp", "tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def gpt_neox(c: Keys, notes: Notes) -> Fields:
-    found = _sizes(c, vocabulary=50432, hidden=6144, ffn=24576, layers=44, heads=64)
+    found = sizes_of(c, vocabulary=50432, hidden=6144, ffn=24576, layers=44, heads=64)
     parallel = c.flag("use_parallel_residual", True)
     biased = c.flag("attention_bias", True)
-    _rotated(c, found, 0.25, "rotary_pct")
+    rotated_of(c, found, 0.25, "rotary_pct")
     return found | {
         "positions": "rotary", "parallel_block": parallel, "norms": 2, "tied": c.flag("tie_word_embeddings", False),
-        "biases": "all" if biased else "mlp", "dropout": _dropout(c),
+        "biases": "all" if biased else "mlp", "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def gptj(c: Keys, notes: Notes) -> Fields:
-    found = _sizes(c, vocabulary=50400, hidden=4096, ffn=None, layers=28, heads=16, names=GPT_NAMES)
+    found = sizes_of(c, vocabulary=50400, hidden=4096, ffn=None, layers=28, heads=16, names=GPT_NAMES)
     width = found["hidden"] // found["heads"]
     turned = c.whole("rotary_dim", 64, least=0)
     return found | {
         "positions": "rotary", "parallel_block": True, "biases": "mlp", "head_bias": True,
         "rotary_dim": turned if turned < width else 0, "tied": c.flag("tie_word_embeddings", False),
-        "dropout": _dropout(c),
+        "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def phi(c: Keys, notes: Notes) -> Fields:
-    found = _sizes(c, vocabulary=51200, hidden=2048, ffn=8192, layers=24, heads=32)
-    _key_value_heads(c, found)
-    _rotated(c, found, 0.5)
+    found = sizes_of(c, vocabulary=51200, hidden=2048, ffn=8192, layers=24, heads=32)
+    key_value_heads_of(c, found)
+    rotated_of(c, found, 0.5)
     normed = c.flag("qk_layernorm", False)
     return found | {
         "positions": "rotary", "parallel_block": True, "head_bias": True, "qk_norm": normed,
-        "tied": c.flag("tie_word_embeddings", False), "dropout": _dropout(c),
+        "tied": c.flag("tie_word_embeddings", False), "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def opt(c: Keys, notes: Notes) -> Fields:
-    found = _sizes(c, vocabulary=50272, hidden=768, ffn=3072, layers=12, heads=12, names={"ffn": "ffn_dim"})
+    found = sizes_of(c, vocabulary=50272, hidden=768, ffn=3072, layers=12, heads=12, names={"ffn": "ffn_dim"})
     before = c.flag("do_layer_norm_before", True)
     affine = c.flag("layer_norm_elementwise_affine", True)
     width = c.whole("word_embed_proj_dim", found["hidden"])
@@ -419,23 +342,23 @@ def opt(c: Keys, notes: Notes) -> Fields:
         "norm": "layernorm" if affine else "layernorm_plain",
         "final_norm": before and not c.flag("_remove_final_layer_norm", False),
         "embedding_dim": width if width != found["hidden"] else 0,
-        "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c, 0.1),
+        "tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c, 0.1),
     }  # fmt: skip
 
 
 def bloom(c: Keys, notes: Notes) -> Fields:
     names = {"hidden": "hidden_size", "layers": "n_layer", "heads": "n_head"}
-    found = _sizes(c, vocabulary=250880, hidden=c.whole("n_embed", 64), ffn=None, layers=2, heads=8, names=names)
+    found = sizes_of(c, vocabulary=250880, hidden=c.whole("n_embed", 64), ffn=None, layers=2, heads=8, names=names)
     found["ffn"] = 4 * found["hidden"]
     return found | {
         "positions": "alibi", "embedding_norm": True, "tied": c.flag("tie_word_embeddings", True),
-        "dropout": _dropout(c),
+        "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def falcon(c: Keys, notes: Notes) -> Fields:
     names = {"ffn": "ffn_hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads"}
-    found = _sizes(c, vocabulary=65024, hidden=4544, ffn=None, layers=c.whole("n_layer", 32),
+    found = sizes_of(c, vocabulary=65024, hidden=4544, ffn=None, layers=c.whole("n_layer", 32),
                    heads=c.whole("n_head", 71), names=names)  # fmt: skip
     new = c.flag("new_decoder_architecture", False)
     shared = c.flag("multi_query", True)
@@ -447,13 +370,13 @@ def falcon(c: Keys, notes: Notes) -> Fields:
         "positions": "alibi" if c.flag("alibi", False) else "rotary",
         "biases": "all" if c.flag("bias", False) else "none",
         "parallel_block": parallel, "norms": 2 if two or not parallel else 1,
-        "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c),
+        "tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def mpt(c: Keys, notes: Notes) -> Fields:
     names = {"hidden": "d_model", "layers": "n_layers", "heads": "n_heads", "positions": "max_seq_len"}
-    found = _sizes(c, vocabulary=50368, hidden=2048, ffn=None, layers=24, heads=16, names=names)
+    found = sizes_of(c, vocabulary=50368, hidden=2048, ffn=None, layers=24, heads=16, names=names)
     found["ffn"] = found["hidden"] * c.whole("expansion_ratio", 4, most=1000)
     c.must("no_bias", True, why="the library builds it without biases")
     attention = c.inner("attn_config")
@@ -462,18 +385,18 @@ def mpt(c: Keys, notes: Notes) -> Fields:
     attention.must("attn_type", "multihead_attention", why="the library builds it with as many heads of keys")
     return found | {
         "positions": "alibi", "norm": "layernorm_weight", "biases": "none",
-        "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c),
+        "tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c),
     }  # fmt: skip
 
 
 def starcoder2(c: Keys, notes: Notes) -> Fields:
-    found = _sizes(c, vocabulary=49152, hidden=3072, ffn=12288, layers=30, heads=24, positions=4096)
-    _key_value_heads(c, found, 2)
-    _head_dim(c, found)
-    _window(c, notes)
+    found = sizes_of(c, vocabulary=49152, hidden=3072, ffn=12288, layers=30, heads=24, positions=4096)
+    key_value_heads_of(c, found, 2)
+    head_dim_of(c, found)
+    window_of(c, notes)
     return found | {
         "positions": "rotary", "biases": "all" if c.flag("use_bias", True) else "none",
-        "tied": c.flag("tie_word_embeddings", True), "dropout": _dropout(c, 0.1),
+        "tied": c.flag("tie_word_embeddings", True), "dropout": dropout_of(c, 0.1),
     }  # fmt: skip
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.importers.reading import Keys, near, shown
 from workloads.layers.attention import FeedForward, Gather, MultiHeadAttention
 from workloads.layers.convolution import Conv

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workloads.graph import Counts, Operator, Shape
-from workloads.importers.onnx_file import OnnxNode
+from workloads.importers.onnx_model import OnnxNode
 from workloads.layers.checks import Sizes
 from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear

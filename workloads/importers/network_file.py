@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.importers.imported import Imported
 from workloads.importers.network_operators import LARGEST, fits, operators, told, values_of
 from workloads.importers.reading import Fault, FileError, Keys, near, read_json, shown

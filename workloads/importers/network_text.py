@@ -12,7 +12,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from itertools import groupby
 from typing import Any
 
-from workloads.graph import Counts, Graph, GraphNetwork, Node
+from workloads.graph import Counts, Graph, Node
+from workloads.graph_network import GraphNetwork
 from workloads.importers.network_file import INPUT, SEQUENCE, Described
 from workloads.importers.network_operators import Counted, operators, word
 from workloads.network import Network

@@ -12,8 +12,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from workloads.graph import GraphNetwork, Shape
-from workloads.importers.onnx_file import FLOATING, Declared, OnnxModel, checked, read
+from workloads.graph import Shape
+from workloads.graph_network import GraphNetwork
+from workloads.importers.onnx_file import checked, read
+from workloads.importers.onnx_model import FLOATING, Declared, OnnxModel
 from workloads.importers.onnx_operators import COPIES, COSTS, MADE, REDUCTIONS, SEVERAL, UNARY, VIEWS, WHOLE, supported
 from workloads.importers.tracing import Traced, dividing
 from workloads.importers.walk import Walk, without_sequences

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from workloads.graph import Shape
-from workloads.importers.onnx_file import FEW, TYPES, OnnxNode, Stored
-from workloads.importers.onnx_shapes import Inputs, given, part, reduced_axes, slices
+from workloads.importers.onnx_file import FEW
+from workloads.importers.onnx_model import TYPES, OnnxNode, Stored
+from workloads.importers.onnx_shape_rules import Inputs, given
+from workloads.importers.onnx_shapes import part, reduced_axes, slices
 
 #: Numpy functions for numbers that are known, by operator: inputs as arrays.
 FOLDED: dict[str, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from workloads.importers.onnx_file import OnnxModel, OnnxNode
+from workloads.importers.onnx_model import OnnxModel, OnnxNode
 from workloads.importers.tracing import Tensor
 
 #: Operators that stand between the scores and their softmax, or between it and the second product.

@@ -11,8 +11,9 @@ from math import prod
 
 from workloads.graph import Counts, Shape
 from workloads.importers import costs
-from workloads.importers.onnx_file import OnnxNode
-from workloads.importers.onnx_shapes import Inputs, axis_of, einsum, gemm, given, optional, reduced_axes, whole, windows
+from workloads.importers.onnx_model import OnnxNode
+from workloads.importers.onnx_shape_rules import Inputs, axis_of, given, optional, whole, windows
+from workloads.importers.onnx_shapes import einsum, gemm, reduced_axes
 from workloads.importers.tracing import Tensor, sample
 from workloads.layers.losses import CrossEntropy
 from workloads.operators import Attention, Matmul

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from workloads.graph import Graph, GraphNetwork, Shape, Value
+from workloads.graph import Graph, Shape, Value
+from workloads.graph_network import GraphNetwork
 from workloads.importers.imported import Imported
 from workloads.importers.network_operators import Counted
 from workloads.importers.reading import LARGEST_SIZE, Fault, FileError, file_text, shown

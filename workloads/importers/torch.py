@@ -14,8 +14,9 @@ from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
-from workloads.graph import GraphNetwork, Shape
-from workloads.importers.onnx_file import Declared, OnnxModel, OnnxNode, Stored
+from workloads.graph import Shape
+from workloads.graph_network import GraphNetwork
+from workloads.importers.onnx_model import Declared, OnnxModel, OnnxNode, Stored
 from workloads.importers.torch_operators import HANDLERS, RENAMED
 from workloads.importers.tracing import Tensor, Traced, dividing
 from workloads.importers.walk import Walk

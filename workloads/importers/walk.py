@@ -14,9 +14,10 @@ from typing import Any
 from workloads.graph import Counts, Operator, Shape
 from workloads.importers import costs
 from workloads.importers.native import candidate
-from workloads.importers.onnx_file import FLOATING, OnnxModel, OnnxNode, Stored, checked
+from workloads.importers.onnx_file import checked
 from workloads.importers.onnx_folding import folded
 from workloads.importers.onnx_fusion import Fusion, Fusions
+from workloads.importers.onnx_model import FLOATING, OnnxModel, OnnxNode, Stored
 from workloads.importers.onnx_operators import (
     COSTS,
     MADE,

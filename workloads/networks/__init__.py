@@ -13,7 +13,7 @@ import workloads.networks.resnets as _resnets
 import workloads.networks.segmentation as _segmentation
 import workloads.networks.sparse as _sparse
 import workloads.networks.speech as _speech
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 
 __all__ = ["GRAPHS"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from workloads.graph import Graph, GraphNetwork, Operator, Value
+from workloads.graph import Graph, Operator, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, ConvTranspose, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy, Loss

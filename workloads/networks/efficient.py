@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.attention import AdditiveAttention, FeedForward, Gather, MultiHeadAttention, Residual
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import Bias, Embedding, Positions

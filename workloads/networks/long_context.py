@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.attention import FeedForward, MultiHeadAttention, Residual
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import AdaptiveEmbedding, AdaptiveSoftmax, Embedding

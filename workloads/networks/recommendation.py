@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import Cross, EmbeddingBags, Interaction
 from workloads.layers.losses import Loss

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Pool
 from workloads.layers.pointwise import Activation, Add
 from workloads.networks.pieces import channels, classifier, conv_norm, image, squeeze_excite

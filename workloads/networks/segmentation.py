@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workloads.graph import Graph, GraphNetwork, Shape, Value
+from workloads.graph import Graph, Shape, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, ConvTranspose, Pool
 from workloads.layers.losses import CrossEntropy, Loss
 from workloads.layers.norms import BatchNorm, InstanceNorm

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.attention import Gather
 from workloads.layers.dense import Linear
 from workloads.layers.losses import Loss

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.graph import Graph, GraphNetwork, Value
+from workloads.graph import Graph, Value
+from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import Embedding

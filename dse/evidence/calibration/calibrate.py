@@ -1,16 +1,13 @@
 """Fits the constants of devices and software stacks to measured training steps, and says how well that went.
 
 Only rows of the split "calibration" are fitted (all rows of a file without splits); rows of the split "validation"
-are predicted and never fitted.  Method and rules: docs/calibration.md; the least squares are in `fit`.
+are predicted and never fitted.  Method and rules: docs/calibration.md; the least squares are in `fit`, the
+rows in `rows`, tables of constants in `constants`.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +16,19 @@ from typing import Any
 import numpy as np
 
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
-from dse.base.files import write_atomic
-from dse.evidence.calibration.fit import STACK_FIELDS, Fitted, Key, Observed, fit, priors
+from dse.evidence.calibration.constants import without
+from dse.evidence.calibration.fit import fit
+from dse.evidence.calibration.priors import STACK_FIELDS, Fitted, Key, Observed, priors
+from dse.evidence.calibration.rows import (
+    FITTED_SPLITS,
+    PREDICTED_SPLIT,
+    STEPS,
+    Pair,
+    pair_of,
+    situations,
+    usable_cases,
+    weights,
+)
 from dse.evidence.calibration.stages import (
     PartError,
     Point,
@@ -33,27 +41,19 @@ from dse.evidence.calibration.stages import (
     same,
 )
 from dse.evidence.measured.runs import Case
+from dse.evidence.validation.cases import read_cases, read_files
 from dse.evidence.validation.networks import is_network
-from dse.evidence.validation.validate import is_run, predicted_cases, read_cases, read_files, with_constants
-from dse.insight.uncertainty import PAIR, RESIDUAL, residual_row
+from dse.evidence.validation.scores import is_run
+from dse.evidence.validation.validate import predicted_cases, with_constants
+from dse.insight.uncertainty import PAIR, residual_row
 from hw_models.chip import Chip
 from hw_models.devices import chip
 from hw_models.devices import names as all_chips
-from hw_models.stack import DEVICE_FIELDS, Stack
-from hw_models.stacks import GENERIC, Constants, names, shipped
+from hw_models.stack import DEVICE_FIELDS
+from hw_models.stacks import GENERIC, Constants, shipped
 
-__all__ = [
-    "HEADINGS", "Calibration", "Error", "LeftOut", "calibrate", "leave_one_out", "read_constants", "weights",
-    "write_constants",
-]  # fmt: skip
+__all__ = ["Calibration", "Error", "LeftOut", "calibrate", "leave_one_out"]
 
-HEADINGS = (
-    "scope", "name", "field", "unit", "value", "low", "high", "standard_error", "source", "where", "confidence",
-)  # fmt: skip
-#: Splits that are fitted ("": a table without splits), and that which is only predicted.
-FITTED_SPLITS, PREDICTED_SPLIT = ("calibration", ""), "validation"
-#: Kinds of tables that hold training steps.
-STEPS = ("runs", "throughputs")
 #: Constants that trainings of other networks than transformers are asked for, of their devices and stacks.
 OF_NETWORKS = (
     "sustained_clock", "lane_efficiency", "memory_efficiency", "host_time_per_operator", "micro_batch_overhead",
@@ -64,7 +64,6 @@ DIGITS = 5
 #: Distance from an end of its range, of the range, at which a constant is written as that end.
 AT_END = 1e-6
 Say = Callable[[str], None]
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ def calibrate(
     points = _points(cases, parts) if device or not own else []
     known, told = _from_parts(points, own, device, start, say)
     fitted, prior, made = _fit_in_turn(train, own, known, say, start=start)
-    before = predicted(usable, _without(shipped(), own)) if own else usable
+    before = predicted(usable, without(shipped(), own)) if own else usable
     after = predicted(usable, made)
     made = _with_residuals(made, after)
     groups = situations(train)
@@ -179,7 +178,7 @@ def _from_parts(
 ) -> tuple[Constants, list[Fitted]]:
     """What is held while steps are fitted: shipped rows of other owners, and what kernels and collectives tell."""
     at = _values(start)
-    known = _without(shipped(), own) if own else Constants()
+    known = without(shipped(), own) if own else Constants()
     told = fit_parts(points, FITTED_SPLITS, known, device=device, start=at, say=say)
     rows = part_rows(told, points, FITTED_SPLITS, _row)
     if own:
@@ -245,29 +244,6 @@ def _read(cases: Sequence[Case] | str | Path | None) -> Sequence[Case]:
     return read_cases(cases)[0] if cases is None else cases
 
 
-def pair_of(case: Case) -> Pair:
-    """Stack and device of a row, by their names in the product."""
-    assert case.design is not None
-    return case.design.stack.name, case.design.chip.name
-
-
-def usable_cases(cases: Iterable[Case]) -> tuple[list[Case], dict[str, int]]:
-    """Training steps of splits that are fitted or predicted, as predicted with stated constants; others by reason."""
-    wanted = (*FITTED_SPLITS, PREDICTED_SPLIT)
-    steps = [case for case in cases if case.unit == "s" and case.split in wanted and (is_run(case) or is_network(case))]
-    known = [case for case in steps if case.design is not None and _positive(case.measured)]
-    done, _ = predicted_cases([with_constants(case, Constants()) for case in known])
-    usable = [found for found in done if not found.skipped]
-    lost = [case for case in steps if case.design is None or not _positive(case.measured)]
-    reasons = Counter(case.skipped or "no measured time" for case in lost)
-    reasons.update(found.skipped for found in done if found.skipped)
-    return usable, dict(reasons.most_common())
-
-
-def _positive(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0.0
-
-
 def _chosen(cases: Sequence[Case], device: str, stack_name: str) -> list[Case]:
     problems = []
     for flag, wanted, place in (("stack", stack_name, 0), ("device", device, 1)):
@@ -279,37 +255,6 @@ def _chosen(cases: Sequence[Case], device: str, stack_name: str) -> list[Case]:
         raise ConfigError(problems)
     kept = [case for case in cases if not stack_name or pair_of(case)[0] == stack_name]
     return [case for case in kept if not device or pair_of(case)[1] == device]
-
-
-def situations(cases: Sequence[Case]) -> list[tuple[Any, ...]]:
-    """What repeats: the work of one layer and micro-batch on one device of a stack, and how many nodes take part.
-
-    Rows that differ in layers, global batch, or in how one node is divided by pipeline and data, repeat it.
-    """
-    names = ("hidden", "sequence", "micro_batch", "tensor", "recompute", "network", "batch")
-    found = []
-    for case in cases:
-        design = case.design
-        assert design is not None
-        node = np.asarray(design.cluster.tiers[0].size, dtype=float) if len(design.cluster.tiers) > 1 else math.inf
-        nodes = math.ceil(float(design.cluster.devices) / float(node)) if node < math.inf else 1
-        work = tuple(str(case.traits.get(name, "")) for name in names)
-        found.append((*pair_of(case), nodes, str(design.training), *work))
-    return found
-
-
-def weights(cases: Sequence[Case]) -> list[float]:
-    """Weight of each row in the fit.
-
-    1 / (rows of its situation), so that a situation counts once however often it was repeated, times
-    min(1, sqrt(mean / situations of its pair)), mean over pairs, so that no pair drowns the others.
-    """
-    groups = situations(cases)
-    repeats = Counter(groups)
-    sizes = Counter(group[:2] for group in repeats)
-    mean = len(repeats) / len(sizes)
-    return [min(1.0, math.sqrt(mean / sizes[group[:2]])) / repeats[group] for group in groups]
-
 
 # Fit --------------------------------------------------------------------------------------------------------------
 
@@ -461,79 +406,3 @@ def _errors(before: Sequence[Case], after: Sequence[Case]) -> list[Error]:
             )
         )  # fmt: skip
     return found
-
-
-# Files ------------------------------------------------------------------------------------------------------------
-
-
-def constants_text(known: Constants) -> str:
-    """A constants file: the format of hw_models/data/calibrated.csv."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, HEADINGS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: row.get(name, "") for name in HEADINGS} for row in known.rows)
-    return stream.getvalue()
-
-
-def write_constants(path: str | Path, known: Constants) -> None:
-    """Write a constants file; a reader sees the old one or the new one."""
-    write_atomic(path, constants_text(known))
-
-
-def read_constants(path: str | Path) -> Constants:
-    """The constants of a file that `dse calibrate` wrote; every fault of it is one error."""
-    file = Path(path)
-    try:
-        reader = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline=""))
-        rows, headings = list(reader), reader.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else "no CSV text"
-        raise ConfigError([Problem(f"no access ({why})", "a file that dse calibrate wrote", file=str(path))]) from None
-    missing = [name for name in HEADINGS[:5] if name not in headings]
-    if missing:
-        found = f"no heading {', '.join(missing)}"
-        raise ConfigError([Problem(found, f"the headings {', '.join(HEADINGS)}", file=str(path), line=1)])
-    problems = [problem for line, row in enumerate(rows, start=2) for problem in _row_problems(row, str(path), line)]
-    keys: dict[Key, int] = {}
-    for line, row in enumerate(rows, start=2):
-        key = (row["scope"], row["name"], row["field"])
-        if key in keys:
-            problems.append(Problem(f"{' '.join(key)} again", f"once (line {keys[key]})", file=str(path), line=line))
-        keys.setdefault(key, line)
-    if problems:
-        raise ConfigError(problems)
-    return Constants(tuple({**{name: "" for name in HEADINGS}, **row} for row in rows), str(path))
-
-
-def _nonnegative(text: str) -> bool:
-    try:
-        return 0.0 <= float(text) < math.inf
-    except ValueError:
-        return False
-
-
-def _row_problems(row: Mapping[str, str | None], file: str, line: int) -> Iterable[Problem]:
-    scope, name, field = (row[heading] or "" for heading in HEADINGS[:3])
-    if (scope, field) == (PAIR, RESIDUAL):
-        if not _nonnegative(row["value"] or ""):
-            yield Problem(shorten(repr(row["value"])), "a number >= 0", "value", file, line)
-        return
-    if scope not in ("device", "stack"):
-        yield Problem(shorten(repr(scope)), "device or stack", "scope", file, line)
-        return
-    if scope == "stack" and name not in names():
-        yield Problem(shorten(repr(name)), listed(names()), "name", file, line, nearest=nearest(name, names()))
-    numbers = [item for item in Stack.__dataclass_fields__.values() if "unit" in item.metadata]
-    allowed = [item.name for item in numbers if (item.name in DEVICE_FIELDS) == (scope == "device")]
-    if field not in allowed:
-        yield Problem(shorten(repr(field)), listed(allowed), "field", file, line, nearest=nearest(field, allowed))
-        return
-    try:
-        replace(Stack(), **{field: float(row["value"] or "")})  # type: ignore[arg-type]
-    except ValueError as error:
-        yield Problem(shorten(repr(row["value"])), shorten(str(error)), "value", file, line)
-
-
-def _without(known: Constants, own: set[tuple[str, str]]) -> Constants:
-    rows = tuple(row for row in known.rows if (row["scope"], row["name"]) not in own)
-    return Constants(rows, known.source)

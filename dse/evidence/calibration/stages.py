@@ -16,16 +16,8 @@ from typing import Any
 import numpy as np
 
 from dse.base.errors import ConfigError, Problem
-from dse.evidence.calibration.fit import (
-    DIFFERENCE,
-    GOOD_ERROR,
-    Constraint,
-    Fitted,
-    Floats,
-    Key,
-    Prior,
-    fit_residuals,
-)
+from dse.evidence.calibration.fit import DIFFERENCE, GOOD_ERROR, Constraint, fit_residuals
+from dse.evidence.calibration.priors import Fitted, Floats, Key, Prior
 from dse.evidence.measured.collectives import COLLECTIVE_STACK, measurement, predicted_time
 from dse.evidence.measured.kernels import (
     BEST_SHAPE,

@@ -20,7 +20,7 @@ from dse.evidence.measured.devices import chip_of, cluster_in, is_known
 from dse.evidence.measured.runs import Case, Skip
 from hw_models.chip import Chip
 from hw_models.stacks import stack
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.network import Workload
 from workloads.networks import GRAPHS
 from workloads.plan import Plan

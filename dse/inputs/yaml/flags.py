@@ -13,12 +13,14 @@ from pydantic import ValidationError
 
 from dse.base.errors import ConfigError, Problem, nearest
 from dse.base.units import read_number
+from dse.inputs.catalogs import default_cluster
 from dse.inputs.spec import DesignSpec
 from dse.inputs.yaml.load import default_catalog
 from dse.inputs.yaml.readers import Fault, Location, Scalar
 from dse.inputs.yaml.schema import read_chip, read_design
 from dse.inputs.yaml.sections import faults_of
 from hw_models.chip import Chip
+from hw_models.devices import chip, names
 from workloads.plan import Plan
 
 __all__ = ["FLAGS", "assignments", "chip_of", "design_of", "leaf"]
@@ -121,9 +123,6 @@ def _put(tree: dict[str, Any], place: tuple[str, ...], text: str) -> None:
 
 def _add_cluster(tree: dict[str, Any]) -> None:
     """Without a cluster, the one that the chip is sold in."""
-    from dse.insight.planner import default_cluster
-    from hw_models.devices import chip, names
-
     cluster = tree.setdefault("cluster", {})
     if "base" not in cluster:
         name = tree.get("chip", {}).get("base", leaf("")).text

@@ -1,20 +1,21 @@
 """Draws chips from `dse.insight.floor_plan`: the package from above, to scale, beside area and TDP by block.
 
 Areas and the footprint of memory stacks are to scale; where a block lies, and that a die is square, is a drawing:
-the model has no placement.  Matplotlib is imported inside functions, as in `dse.present.figures.front`.
+the model has no placement.  Matplotlib is imported inside functions, as in `dse.present.figures.axes`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.base.files import write_atomic
 from dse.base.units import format_quantity
 from dse.insight.floor_plan import GROUPS, Block, ChipComparison, FloorPlan
-from dse.present.figures.front import INK, pretty
+from dse.present.figures.axes import INK, pretty
+from dse.present.figures.die import Box, die_boxes
 from dse.present.text.chip import BLOCK_WORDS, counted, in_binary, short_number
 from dse.present.text.words import in_bytes, percent
 from hw_models.physical.cost import market
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Box", "chip_comparison_figure", "die_boxes", "floor_plan_figure", "save_chip_comparison", "save_figure",
-    "save_floor_plan", "tiles",
-]  # fmt: skip
+__all__ = ["chip_comparison_figure", "floor_plan_figure", "save_chip_comparison", "save_figure", "save_floor_plan"]
 
 #: One colour a block, the same on the die and in the bars.
 COLOURS: Mapping[str, str] = {
@@ -36,139 +34,12 @@ COLOURS: Mapping[str, str] = {
     "other": "#8f9aa3", "unattributed": "#e6e3dc", "leakage": "#4d4d4d", "idle": "#b9b9b9",
 }  # fmt: skip
 SUBSTRATE, STACK, EDGE = "#f4f1ea", "#d9cfe6", "#ffffff"
-#: Blocks inside a core, and most cores drawn one by one; beyond, a tile stands for several.
-CORE, MOST_TILES = ("arrays", "local_sram", "vector", "cores"), 320
 #: Shorter words where there is little room.
 SHORT = {
     "local_sram": "local SRAM", "other": "host, clocks, test", "unattributed": "wires, margins",
     "idle": "clock root, refresh", "cores": "control",
 }  # fmt: skip
 _MM = 1e3
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rectangle of a block: lower left corner, width and height [m]; spare: a core beyond the enabled ones."""
-
-    block: str
-    x: float
-    y: float
-    width: float
-    height: float
-    spare: bool = False
-
-    @property
-    def area(self) -> float:
-        """Width times height [m2]."""
-        return self.width * self.height
-
-
-# Where blocks lie ----------------------------------------------------------------------------------------------------
-
-
-def die_boxes(plan: FloorPlan) -> tuple[Box, ...]:
-    """Boxes that tile one square die of the package: the boxes of a block have its area on the die, none overlap.
-
-    Host interface above, links below, memory interfaces on both sides, then the frame of what no block explains;
-    inside, cores around a band of shared SRAM between two bands of NoC."""
-    area = {block.name: block.value / int(plan.chip.dies) for block in plan.area}
-    side = math.sqrt(math.fsum(area.values()))
-    found: list[Box] = []
-    left, bottom, width, height = 0.0, 0.0, side, side
-    for name, at_top in (("other", True), ("links", False), ("die_to_die", False)):
-        strip = area.get(name, 0.0) / width
-        found += [Box(name, left, bottom + height - strip if at_top else bottom, width, strip)] if strip else []
-        bottom, height = bottom + (0.0 if at_top else strip), height - strip
-    sides = 2 if int(plan.chip.hbm_stacks) > 1 else 1
-    for name in ("hbm_phy", "hbm_control"):
-        strip = area.get(name, 0.0) / sides / height
-        if strip:
-            found += [Box(name, left, bottom, strip, height)]
-            found += [Box(name, left + width - strip, bottom, strip, height)] if sides == 2 else []
-            left, width = left + strip, width - sides * strip
-    frame = _frame_width(width, height, area.get("unattributed", 0.0))
-    if frame:
-        found += _frame(left, bottom, width, height, frame)
-        left, bottom, width, height = left + frame, bottom + frame, width - 2 * frame, height - 2 * frame
-    return (*found, *_centre(plan, area, left, bottom, width=width, height=height))
-
-
-def _frame_width(width: float, height: float, area: float) -> float:
-    """Width t of a frame of that area inside a rectangle: (W - 2t)(H - 2t) = W H - A."""
-    half = (width + height) / 2.0
-    return (half - math.sqrt(max(half * half - area, 0.0))) / 2.0
-
-
-def _frame(x: float, y: float, width: float, height: float, frame: float) -> list[Box]:
-    inner = height - 2 * frame
-    return [
-        Box("unattributed", x, y, width, frame),
-        Box("unattributed", x, y + height - frame, width, frame),
-        Box("unattributed", x, y + frame, frame, inner),
-        Box("unattributed", x + width - frame, y + frame, frame, inner),
-    ]
-
-
-def _centre(
-    plan: FloorPlan, area: Mapping[str, float], x: float, y: float, *, width: float, height: float
-) -> list[Box]:
-    """Cores above and below the band of shared SRAM and NoC."""
-    noc, shared = (area.get(name, 0.0) / width for name in ("noc", "shared_sram"))
-    inside = {name: area[name] for name in CORE if name in area}
-    total = math.fsum(inside.values())
-    spare = plan.spare_cores
-    enabled = max(1, round(plan.fact("cores") / int(plan.chip.dies)))
-    cores = max(enabled, round(enabled * (1.0 + spare)))
-    drawn = min(cores, MOST_TILES)
-    kept = round(drawn * enabled / cores)
-    upper = (drawn + 1) // 2
-    rows = height - noc - shared
-    found: list[Box] = []
-    lower_height = rows * (drawn - upper) / drawn
-    places = [(y + lower_height + noc + shared, rows - lower_height, upper), (y, lower_height, drawn - upper)]
-    number = 0
-    for start, room, count in places:
-        for tile in tiles(x, start, width, height=room, count=count) if count and total else []:
-            found += _core(tile, inside, spare=number >= kept)
-            number += 1
-    middle = y + lower_height
-    for name, thickness in (("noc", noc / 2), ("shared_sram", shared), ("noc", noc / 2)):
-        if thickness:
-            found.append(Box(name, x, middle, width, thickness))
-            middle += thickness
-    return found
-
-
-def tiles(x: float, y: float, width: float, *, height: float, count: int) -> list[tuple[float, float, float, float]]:
-    """`count` equal areas that fill a rectangle, near squares, from the top left: (x, y, width, height) each."""
-    rows = min(count, max(1, round(math.sqrt(count * height / width)))) if width and height else 1
-    counts = [count // rows + (i < count % rows) for i in range(rows)]
-    found = []
-    top = y + height
-    for number in counts:
-        row = height * number / count
-        top -= row
-        found += [(x + i * width / number, top, width / number, row) for i in range(number)]
-    return found
-
-
-def _core(tile: tuple[float, float, float, float], inside: Mapping[str, float], *, spare: bool) -> list[Box]:
-    """One core: two columns, arrays over SRAM and lanes over control, each area its share of the tile."""
-    x, y, width, height = tile
-    total = math.fsum(inside.values())
-    found = []
-    for column in (("arrays", "local_sram"), ("vector", "cores")):
-        part = {name: inside[name] for name in column if name in inside}
-        if not part:
-            continue
-        whole = math.fsum(part.values())
-        wide, top = width * whole / total, y + height
-        for name, value in part.items():
-            tall = height * value / whole
-            top -= tall
-            found.append(Box(name, x, top, wide, tall, spare))
-        x += wide
-    return found
 
 
 # Drawing -------------------------------------------------------------------------------------------------------------
@@ -189,8 +60,6 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     import io
 
     from matplotlib import rc_context
-
-    from dse.base.files import write_atomic
 
     place, stream = Path(path), io.BytesIO()
     kind = place.suffix.removeprefix(".")
@@ -492,7 +361,6 @@ def _making(plan: FloorPlan) -> list[str]:
         f"{plan.fact('dies_per_wafer'):,.0f} dies work",
         f"{percent(plan.fact('reticle_share'), 0)} of the reticle",
     ]
-
 
 # Two chips -----------------------------------------------------------------------------------------------------------
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.api.search import SearchReport
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.exploration.problem import NestedProblem
 from dse.exploration.variables import Floats, Integers, Objective, Outcome, Space, Variable
 from dse.insight.front_intervals import FrontIntervals
-from dse.record.read import kept_points, recorded_objectives
+from dse.problem.filter import kept_points, recorded_objectives
+from dse.problem.solved import Solved
 from hw_models.chip import Chip
 
 __all__ = ["FrontData", "Reference", "front_data", "thinned"]
@@ -65,7 +65,7 @@ class FrontData:
 # Data ---------------------------------------------------------------------------------------------------------------
 
 
-def front_data(report: SearchReport, intervals: FrontIntervals | None = None) -> FrontData:
+def front_data(report: Solved, intervals: FrontIntervals | None = None) -> FrontData:
     """The front of a search, what it beat, what did not fit, and the reference chips under the same rules."""
     result, spec = report.result, report.spec
     references, omitted = _references(report)
@@ -86,13 +86,13 @@ def front_data(report: SearchReport, intervals: FrontIntervals | None = None) ->
     )
 
 
-def _devices(report: SearchReport) -> str:
+def _devices(report: Solved) -> str:
     counts = [f"{int(count):,}" for count in sorted(report.spec.cluster.values["devices"])]
     number = " or ".join(counts) if len(counts) <= 2 else f"{counts[0]} to {counts[-1]}"
     return f"{number} device{'' if counts == ['1'] else 's'}"
 
 
-def _dominated(report: SearchReport) -> Floats:
+def _dominated(report: Solved) -> Floats:
     """Feasible archived plans that are not on the front."""
     _, _, values = kept_points(report)
     on_front = {row.tobytes() for row in np.ascontiguousarray(report.result.values)}
@@ -100,7 +100,7 @@ def _dominated(report: SearchReport) -> Floats:
     return np.asarray(values[np.array(beaten, dtype=bool)])
 
 
-def _misses(report: SearchReport) -> Floats:
+def _misses(report: Solved) -> Floats:
     """Objectives of the nearest miss of every hardware row on which nothing is feasible, where they are recorded."""
     wanted, recorded = [item.name for item in report.problem.objectives], recorded_objectives(report.result)
     chunks = report.result.archive.chunks
@@ -111,7 +111,7 @@ def _misses(report: SearchReport) -> Floats:
     return np.asarray(values[np.isfinite(values).all(axis=1)])
 
 
-def _references(report: SearchReport) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
+def _references(report: Solved) -> tuple[tuple[Reference, ...], tuple[str, ...]]:
     found, omitted = [], []
     for chip in report.spec.presets:
         try:
@@ -121,7 +121,7 @@ def _references(report: SearchReport) -> tuple[tuple[Reference, ...], tuple[str,
     return tuple(found), tuple(omitted)
 
 
-def reference_points(report: SearchReport) -> dict[str, Design]:
+def reference_points(report: Solved) -> dict[str, Design]:
     """The known chips of the search as they are, each with its best plan by the first objective (feasible or not)."""
     found = {}
     for chip in report.spec.presets:

@@ -1,86 +1,66 @@
 """Draws the front of a search from the named arrays of `dse.present.figures.data`.
 
-Matplotlib is imported inside functions and without pyplot, so no window and no global state.
+Axes, units and labels are those of `dse.present.figures.axes`; three or more objectives: `parallel` beside it.
 What the numbers mean is in `dse.evaluation.result`; which designs are on the front is decided by the search.
 """
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dse.exploration.variables import Floats, Objective
-from dse.present.figures.data import FrontData, Reference, thinned
-from dse.record.columns import human_unit
+from dse.exploration.variables import Floats
+from dse.present.figures.axes import (
+    COLOURS,
+    FEASIBLE,
+    FRONT,
+    INFEASIBLE,
+    INK,
+    REFERENCE,
+    WIDE,
+    _plain_formatter,
+    axis_label,
+    axis_unit,
+    draw_empty,
+    inside,
+    lack_words,
+    message,
+    plain_axes,
+    png,
+    pretty,
+    reference_name,
+    ticks,
+    wrapped_title,
+)
+from dse.present.figures.data import FrontData, thinned
+from dse.present.figures.parallel import draw_parallel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["amount", "few_ticks", "front_figure", "front_png", "plain_axes", "png", "pretty", "sheet", "ticks"]
+__all__ = ["front_figure", "front_png"]
 
 #: Most points drawn of a kind that only shows where the others lie.
 MOST_POINTS = 20_000
-#: Most lines drawn of a kind in parallel coordinates.
-MOST_LINES = 2_000
 #: Points of the front that the names of reference chips keep clear of.
 MOST_AVOIDED = 300
-#: An axis whose front spans more than this factor is logarithmic.
-WIDE = 5.0
 #: How far an axis goes beyond front and references to show other points, over their span.
 BESIDE = 0.5
 
-INK, GRID = "#222222", "#e6e6e6"
-FEASIBLE, INFEASIBLE, REFERENCE, FRONT = "#8fb8de", "#b5b5b5", "#d9480f", "#1f4e79"
 BARS = "#6f93b5"
-COLOURS = "viridis"
-
-#: Prefixes an axis may take, smallest first; all other quantities keep the unit that tables show.
-PREFIXES: Mapping[str, tuple[tuple[float, str], ...]] = {
-    "token/s": ((1.0, "token/s"), (1e3, "ktoken/s"), (1e6, "Mtoken/s"), (1e9, "Gtoken/s")),
-    "J": ((1e-6, "uJ"), (1e-3, "mJ"), (1.0, "J"), (1e3, "kJ"), (1e6, "MJ"), (1e9, "GJ"), (1e12, "TJ")),
-    "s": ((1e-6, "us"), (1e-3, "ms"), (1.0, "s")),
-}
-
-#: Line styles that tell reference chips apart.
-DASHES: tuple[Any, ...] = ((0, (6, 3)), (0, (1, 1.6)), (0, (7, 2, 1.5, 2)), (0, (3, 1.5)), (0, (9, 2, 1.5, 2, 1.5, 2)))
-
-Marks = NDArray[np.bool_]
 
 
 # Words --------------------------------------------------------------------------------------------------------------
-
-
-def pretty(text: str) -> str:
-    """Units and relations as they are printed; a name such as v100-sxm2 stays as it is."""
-    text = re.sub(r"\b([mu]?m)2\b", r"\1²", text)
-    return text.replace("us]", "µs]").replace("uJ]", "µJ]").replace("<=", "≤").replace(">=", "≥")
-
-
-def _axis_unit(item: Objective, values: Floats) -> tuple[float, str]:
-    """Size and name of the unit of an axis: the prefix that fits the largest value."""
-    size, unit = human_unit(item.name, item.unit)
-    largest = float(np.max(np.abs(values))) if len(values) else 0.0
-    steps = [step for step in PREFIXES.get(item.unit, ()) if largest >= step[0]]
-    return steps[-1] if steps else (size, unit)
-
-
-def _axis_label(item: Objective, unit: str, separator: str = ", ") -> str:
-    words = item.name.replace("_", " ")
-    better = "more is better" if item.direction == "maximize" else "less is better"
-    return pretty(f"{words} [{unit}]" if unit else words) + separator + better
 
 
 def _title(data: FrontData) -> str:
     if not len(data.front):
         return f"{data.subject}: nothing fits"
     first = data.objectives[0]
-    size, unit = _axis_unit(first, data.front[:, 0])
+    size, unit = axis_unit(first, data.front[:, 0])
     count = len(data.front)
     designs = f"{count:,} design{'s' if count > 1 else ''} on the front"
     return f"{data.subject}: {designs}; best {pretty(f'{_short(data.front[0, 0] / size)} {unit}')}"
@@ -101,15 +81,6 @@ def _subtitle(data: FrontData) -> str:
     return pretty(text)
 
 
-def _lack(data: FrontData) -> str:
-    if not data.hardware_rows:
-        return "no design was evaluated"
-    if not data.lacks:
-        return "no feasible design"
-    parts = ", ".join(f"{name.replace('_', ' ')} by {value:.2%}" for name, value in data.lacks.items())
-    return f"no feasible design; the nearest miss breaks {parts}"
-
-
 # Drawing ------------------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +98,7 @@ def front_figure(data: FrontData) -> Figure:
     elif count <= 3:
         _scatter(axes, data)
     else:
-        _parallel(axes, data)
+        draw_parallel(axes, data)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK, columnspacing=2.5)
     if 1 < count <= 3 and data.references:
@@ -146,25 +117,19 @@ def _canvas(data: FrontData) -> tuple[Figure, Axes]:
     title = _title(data)
     title = title if len(title) <= width * 8.4 else title.replace("; ", ";\n")
     figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
-    axes.set_title(_wrapped(_subtitle(data), width), fontsize=9, color="#555555", loc="left", pad=8)
+    axes.set_title(wrapped_title(_subtitle(data), width), fontsize=9, color="#555555", loc="left", pad=8)
     plain_axes(axes)
     return figure, axes
 
 
-def _wrapped(text: str, width: float) -> str:
-    from textwrap import fill
-
-    return fill(text, int(width * 14.5), break_on_hyphens=False)
-
-
 def _scatter(axes: Axes, data: FrontData) -> None:
-    shown = [_axis_unit(item, _leading(data)[:, j]) for j, item in enumerate(data.objectives)]
+    shown = [axis_unit(item, _leading(data)[:, j]) for j, item in enumerate(data.objectives)]
     sizes = np.array([size for size, _ in shown])
-    axes.set_xlabel(_axis_label(data.objectives[0], shown[0][1]), fontsize=10, color=INK)
-    axes.set_ylabel(_axis_label(data.objectives[1], shown[1][1]), fontsize=10, color=INK)
+    axes.set_xlabel(axis_label(data.objectives[0], shown[0][1]), fontsize=10, color=INK)
+    axes.set_ylabel(axis_label(data.objectives[1], shown[1][1]), fontsize=10, color=INK)
     everything = np.concatenate([data.front, data.feasible, data.infeasible, *_reference_values(data)])
     if not len(everything):
-        _empty(axes, data)
+        draw_empty(axes, data)
         return
     leading = np.concatenate([_leading(data), *_interval_ends(data)])
     everything = np.concatenate([everything, *_interval_ends(data)])
@@ -176,7 +141,7 @@ def _scatter(axes: Axes, data: FrontData) -> None:
         _draw_intervals(axes, data, sizes)
         _draw_front(axes, data, data.front / sizes, shown)
     else:
-        _message(axes, _lack(data))
+        message(axes, lack_words(data))
     _draw_references(axes, data, sizes)
 
 
@@ -236,29 +201,11 @@ def _set_range(axes: Axes, axis: str, leading: Floats, everything: Floats) -> No
     ticks(axes, axis, logarithmic, ends)
 
 
-def ticks(axes: Axes, axis: str, logarithmic: bool, ends: tuple[float, float]) -> None:
-    """Plain numbers on the ticks, also on a logarithmic axis; 2 and 5 between decades where there is room."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    drawn = getattr(axes, f"{axis}axis")
-    drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    if logarithmic:
-        few = ends[1] - ends[0] < 3
-        drawn.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-        drawn.set_minor_formatter(NullFormatter())
-
-
-def _inside(axes: Axes, points: Floats) -> Marks:
-    (left, right), (bottom, top) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
-    x, y = points[:, 0], points[:, 1]
-    return np.asarray((x >= left) & (x <= right) & (y >= bottom) & (y <= top))
-
-
 def _cloud(axes: Axes, points: Floats, label: str, colour: str, marker: str, size: float) -> None:
     """Background points; the legend says how many there are and how many lie outside the axes."""
     if not len(points):
         return
-    visible = points[_inside(axes, points)]
+    visible = points[inside(axes, points)]
     drawn = thinned(visible, MOST_POINTS)
     outside = len(points) - len(visible)
     notes = [f"{len(points):,}"]
@@ -288,7 +235,7 @@ def _draw_front(axes: Axes, data: FrontData, points: Floats, shown: list[tuple[f
         points[:, 0], points[:, 1], s=size, c=third, cmap=COLOURS, norm=_norm(third), label=label, zorder=3, **edge
     )
     bar = axes.figure.colorbar(drawn, ax=axes, pad=0.02, aspect=32)
-    bar.set_label(_axis_label(data.objectives[2], shown[2][1]), fontsize=10, color=INK)
+    bar.set_label(axis_label(data.objectives[2], shown[2][1]), fontsize=10, color=INK)
     bar.ax.tick_params(colors=INK, labelsize=9)
     bar.outline.set_visible(False)
     bar.formatter = _plain_formatter()
@@ -301,12 +248,6 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _plain_formatter() -> Any:
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda value, _: f"{value:,.10g}")
-
-
 def _norm(values: Floats) -> Any:
     from matplotlib.colors import LogNorm, Normalize
 
@@ -316,7 +257,7 @@ def _norm(values: Floats) -> Any:
 
 def _staircase(data: FrontData) -> tuple[Floats, Floats]:
     """The edge of what the front dominates, in the units of the axes: along each step the second objective holds."""
-    sizes = [_axis_unit(item, _leading(data)[:, j])[0] for j, item in enumerate(data.objectives)]
+    sizes = [axis_unit(item, _leading(data)[:, j])[0] for j, item in enumerate(data.objectives)]
     signs = np.array([item.sign for item in data.objectives])
     points = data.front[np.lexsort((data.front * signs).T[::-1])]
     x, y = points[:, 0] / sizes[0], points[:, 1] / sizes[1]
@@ -339,16 +280,10 @@ def _draw_references(axes: Axes, data: FrontData, sizes: Floats) -> None:
 
 
 def _label_references(axes: Axes, data: FrontData) -> None:
-    sizes = np.array([_axis_unit(item, _leading(data)[:, j])[0] for j, item in enumerate(data.objectives[:2])])
+    sizes = np.array([axis_unit(item, _leading(data)[:, j])[0] for j, item in enumerate(data.objectives[:2])])
     points = np.concatenate(_reference_values(data))[:, :2] / sizes
     avoid = data.front[:MOST_AVOIDED, :2] / sizes
-    _label_points(axes, points, [_reference_name(reference) for reference in data.references], avoid)
-
-
-def _reference_name(reference: Reference) -> str:
-    if not reference.broken:
-        return reference.name
-    return f"{reference.name} (breaks {', '.join(reference.broken)})".replace("_", " ")
+    _label_points(axes, points, [reference_name(reference) for reference in data.references], avoid)
 
 
 def _label_points(axes: Axes, points: Floats, texts: Sequence[str], avoid: Floats) -> None:
@@ -404,11 +339,11 @@ def _dots(axes: Axes, data: FrontData) -> None:
     item = data.objectives[0]
     values = np.sort(np.concatenate([data.front, data.feasible])[:, 0] * item.sign) * item.sign
     leading = np.concatenate([values, *(reference.values for reference in data.references)])
-    size, unit = _axis_unit(item, leading)
+    size, unit = axis_unit(item, leading)
     axes.set_xlabel("rank among the best plans of all hardware rows", fontsize=10, color=INK)
-    axes.set_ylabel(_axis_label(item, unit), fontsize=10, color=INK)
+    axes.set_ylabel(axis_label(item, unit), fontsize=10, color=INK)
     if not len(values):
-        _empty(axes, data)
+        draw_empty(axes, data)
         return
     drawn = thinned(np.arange(len(values)), MOST_POINTS)
     best = values[drawn] == values[0]
@@ -433,7 +368,7 @@ def _dots(axes: Axes, data: FrontData) -> None:
         height = float(reference.values[0]) / size
         axes.axhline(height, color=REFERENCE, linewidth=1.1, linestyle=(0, (5, 3)), zorder=2)
         axes.annotate(
-            _reference_name(reference), (1.0 - 0.27 * (place % 3), height), (-4, 3),
+            reference_name(reference), (1.0 - 0.27 * (place % 3), height), (-4, 3),
             xycoords=axes.get_yaxis_transform(), textcoords="offset points", ha="right", fontsize=9,
             color=REFERENCE, path_effects=_halo(),
         )  # fmt: skip
@@ -449,132 +384,3 @@ def _draw_bars_of_best(axes: Axes, data: FrontData, size: float) -> None:
         np.arange(len(values)) + 1, values, yerr=np.nan_to_num(errors), fmt="none", ecolor=BARS, elinewidth=1.1,
         zorder=2.2, label=f"{data.intervals.level:.0%} interval of a design of the front",
     )  # fmt: skip
-
-
-def _parallel(axes: Axes, data: FrontData) -> None:
-    """A line a design over one axis an objective, each from the worst of the front (bottom) to its best (top)."""
-    axes.grid(False)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    if not len(data.front):
-        _empty(axes, data)
-        return
-    count = len(data.objectives)
-    signs = np.array([item.sign for item in data.objectives])
-    low, high = (data.front * signs).min(axis=0), (data.front * signs).max(axis=0)
-    span = np.where(high > low, high - low, 1.0)
-
-    def height(values: Floats) -> Floats:
-        # an axis on which all designs are equal has them in its middle
-        return np.asarray(np.where(high > low, (high - values * signs) / span, 0.5 + (low - values * signs) / span))
-
-    lines = thinned(height(data.front), MOST_LINES)
-    from matplotlib import colormaps
-
-    places, alpha = np.arange(count), 0.8 if len(lines) < 200 else 0.35
-    for line in lines[::-1]:
-        axes.plot(places, line, color=colormaps[COLOURS](line[0]), linewidth=1.1, alpha=alpha)
-    note = f", {len(lines):,} drawn" if len(lines) < len(data.front) else ""
-    axes.plot([], [], color=colormaps[COLOURS](0.5), label=f"Pareto front ({len(data.front):,}{note})")
-    for number, reference in enumerate(data.references):
-        _parallel_reference(axes, reference, height(reference.values), DASHES[number % len(DASHES)])
-    _parallel_axes(axes, data)
-
-
-def _parallel_reference(axes: Axes, reference: Reference, line: Floats, dashes: Any) -> None:
-    # beyond the front's range a line ends a little outside the axis
-    shown = np.clip(line, -0.025, 1.025)
-    axes.plot(
-        np.arange(len(line)), shown, color=REFERENCE, linewidth=1.6, linestyle=dashes, zorder=4,
-        alpha=0.55 if reference.broken else 1.0, label=_reference_name(reference),
-    )  # fmt: skip
-
-
-def _parallel_axes(axes: Axes, data: FrontData) -> None:
-    """A vertical axis an objective with its best and worst value."""
-    labels = []
-    for place, item in enumerate(data.objectives):
-        column = data.front[:, place]
-        size, unit = _axis_unit(item, column)
-        best, worst = (column.max(), column.min()) if item.direction == "maximize" else (column.min(), column.max())
-        axes.vlines(place, 0.0, 1.0, color="#888888", linewidth=1.0, zorder=1)
-        for y, value, side in ((1.0, best, "bottom"), (0.0, worst, "top")):
-            if best == worst and y == 0.0:
-                continue
-            offset = 11 if side == "bottom" else -11
-            axes.annotate(
-                f"{value / size:,.4g}", (place, y), (0, offset), textcoords="offset points", ha="center", va=side,
-                fontsize=9, color=INK,
-            )  # fmt: skip
-        labels.append(_axis_label(item, unit, "\n").replace(" [", "\n["))
-    axes.set_xticks(np.arange(len(labels)), labels, fontsize=9)
-    axes.tick_params(axis="x", length=0, pad=8)
-    axes.set_yticks([0.0, 1.0], ["worst of\nthe front", "best of\nthe front"])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(-0.14, 1.14)
-
-
-def _empty(axes: Axes, data: FrontData) -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    _message(axes, _lack(data))
-
-
-def _message(axes: Axes, text: str) -> None:
-    axes.text(
-        0.5, 0.95, _wrapped(text, 4.5), transform=axes.transAxes, ha="center", va="top", fontsize=11, color=INK,
-        zorder=6,
-        bbox={"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": "#bbbbbb", "alpha": 0.94},
-    )  # fmt: skip
-
-
-# Any figure -----------------------------------------------------------------------------------------------------------
-
-
-def sheet(title: str, subtitle: str, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """A figure of `size` [inch] with its title, a smaller line under it, and one pair of axes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=13, fontweight="bold", color=INK, x=0.01, ha="left")
-    axes = figure.add_subplot()
-    axes.set_title(_wrapped(subtitle, size[0]), fontsize=9, color="#555555", loc="left", pad=8)
-    plain_axes(axes)
-    return figure, axes
-
-
-def plain_axes(axes: Axes) -> None:
-    """Two spines, a faint grid behind the points."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-
-
-def few_ticks(axes: Axes, values: Floats) -> None:
-    """The values themselves where they are few, else powers of two, or of ten where numbers are large."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: amount(value)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    if len(values) <= 9 and float(np.min(values[1:] / values[:-1])) >= 1.4:
-        axes.set_xticks(values)
-    else:
-        axes.xaxis.set_major_locator(LogLocator(base=10 if values[-1] >= 1e6 else 2, numticks=7))
-
-
-def amount(value: float) -> str:
-    """12288 as 12.3k, 7e9 as 7G; four digits stay as they are."""
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size and value >= 1e4:
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.4g}"
-
-
-def png(figure: Figure) -> bytes:
-    """The figure as a PNG file; equal figures give equal bytes."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
-    return stream.getvalue()

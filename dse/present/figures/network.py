@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dse.base.units import format_quantity
 from dse.insight.network_report import PHASES, Layer, Link, NetworkReport, OperatorLine
+from dse.present.figures.axes import INK, pretty
 from dse.present.figures.chip import save_figure
-from dse.present.figures.front import INK, pretty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

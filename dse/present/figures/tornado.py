@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.insight.tornado import Swing, Tornado
+from dse.present.figures.axes import INK, pretty
 from dse.present.figures.chip import save_figure
-from dse.present.figures.front import INK, pretty
 from dse.present.text.design import constant_text
 from dse.present.text.words import metric_text
 

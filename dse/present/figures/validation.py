@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.present.figures.front import INK, WIDE, amount, few_ticks, plain_axes, png, pretty, sheet, ticks
+from dse.present.figures.axes import INK, WIDE, amount, few_ticks, plain_axes, png, pretty, sheet, ticks
 
 if TYPE_CHECKING:
-    from dse.evidence.validation.page import Comparison, Panel, Residuals
+    from dse.evidence.validation.residuals import Comparison, Panel, Residuals
 
 __all__ = ["comparison_png", "residuals_png"]
-
-# Validation ---------------------------------------------------------------------------------------------------------
 
 #: Colours that the colour-blind tell apart (Okabe and Ito), and marks that repeat them in another shape.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b4c9a", "#8c8c00", "#555555")

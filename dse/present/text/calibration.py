@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dse.evidence.calibration.calibrate import Calibration, LeftOut
-from dse.evidence.calibration.fit import Fitted
+from dse.evidence.calibration.priors import Fitted
 from dse.present.text.tables import columns_text, wrapped
 from dse.present.text.words import join, section
 

@@ -29,7 +29,7 @@ from dse.present.text.words import (
 from hw_models.cluster import Cluster
 
 if TYPE_CHECKING:
-    from dse.api.evaluation import Evaluation
+    from dse.evaluation.result import Result
     from dse.insight.account import Account, Comparison, Constraint, Operator, Part, PartDifference
     from dse.insight.elasticity import Elasticity
     from dse.insight.tornado import Swing, Tornado
@@ -407,7 +407,7 @@ def _comparison_verdict(comparison: Comparison) -> str:
     return "\n".join([*lines, wrapped(text)])
 
 
-def _lack(side: Evaluation, rule: str, excess: float) -> str:
+def _lack(side: Result, rule: str, excess: float) -> str:
     if rule == "memory":
         return f"needs {in_bytes(side.value('memory'))} of {in_bytes(float(side.design.chip.hbm_capacity))}"
     return f"{rule}: {excess:g}"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dse.base.units import format_quantity
+from dse.inputs.registry import plugin_names
+from dse.problem import objectives
+from hw_models import clusters, devices, stacks
+
 __all__ = ["SEARCHERS", "TABLES"]
 
 
 def _network_rows() -> tuple[Any, Any]:
-    from dse.base.units import format_quantity
-    from workloads.published import table
+    from workloads import published  # start-up: a hundred networks, for this list alone
 
-    rows = table()
+    rows = published.table()
     shown = [
         {
             "network": row["name"],
@@ -33,24 +37,19 @@ def _millions(number: int) -> str:
 
 
 def _chip_rows() -> tuple[Any, Any]:
-    from hw_models.devices import comparisons, names, table_rows
-
     plain = [
         {
             "chip": item.chip, "quantity": item.quantity, "unit": item.unit, "model": item.model,
             "published": item.published, "error": item.error, "kind": item.kind,
         }
-        for name in names()
-        for item in comparisons(name)
+        for name in devices.names()
+        for item in devices.comparisons(name)
     ]  # fmt: skip
-    return plain, table_rows()
+    return plain, devices.table_rows()
 
 
 def _cluster_rows() -> tuple[Any, Any]:
-    from dse.base.units import format_quantity
-    from hw_models.clusters import names, rows
-
-    plain = [dict(row) for name in names() for row in rows(name)]
+    plain = [dict(row) for name in clusters.names() for row in clusters.rows(name)]
     shown = [
         {
             "cluster": row["cluster"],
@@ -70,9 +69,7 @@ def _cluster_rows() -> tuple[Any, Any]:
 
 
 def _stack_rows() -> tuple[Any, Any]:
-    from hw_models.stacks import constants, names
-
-    plain = [dict(row) for name in names() for row in constants(name)]
+    plain = [dict(row) for name in stacks.names() for row in stacks.constants(name)]
     shown = [
         {
             "stack": row["stack"], "constant": row["field"], "value": f"{row['value']} {row['unit']}".strip(),
@@ -84,9 +81,7 @@ def _stack_rows() -> tuple[Any, Any]:
 
 
 def _objective_rows() -> tuple[Any, Any]:
-    from dse.problem.objectives import table
-
-    rows = table()
+    rows = objectives.table()
     return rows, rows
 
 
@@ -101,8 +96,7 @@ SEARCHERS = {
 
 
 def _searcher_rows() -> tuple[Any, Any]:
-    from dse.exploration.run import SAMPLERS
-    from dse.inputs.registry import plugin_names
+    from dse.exploration.settings import SAMPLERS  # start-up: the searchers, for this list alone
 
     rows = [
         {"searcher": name, "rows a batch": str(size), "what it does": SEARCHERS.get(name, "")}
@@ -113,11 +107,11 @@ def _searcher_rows() -> tuple[Any, Any]:
 
 
 def _search_rows() -> tuple[Any, Any]:
-    from dse.inputs.yaml.load import load_search, shipped_searches
+    from dse.inputs.yaml import load, tree  # start-up: pydantic and yaml, for this list alone
 
     rows = []
-    for name in shipped_searches():
-        spec = load_search(name)
+    for name in tree.shipped_searches():
+        spec = load.load_search(name)
         workload = spec.workloads[0]
         rows.append(
             {

@@ -16,14 +16,14 @@ from dse.evaluation.design import Design
 from dse.evaluation.result import METRICS
 from dse.exploration.variables import Space
 from hw_models.chip import Chip
-from workloads.graph import GraphNetwork
+from workloads.graph_network import GraphNetwork
 from workloads.network import Workload
 from workloads.plan import CHOICES, Plan
 
 __all__ = [
     "PLAN_KEY", "WORDS", "in_bytes", "in_words_of", "input_text", "join", "length_text", "limit_text", "metric_text",
-    "money", "percent", "sample_word", "scene_text", "section", "short_plan", "signed",
-]
+    "money", "percent", "plan_words", "sample_word", "scene_text", "section", "short_plan", "signed",
+]  # fmt: skip
 
 #: Words for parts of a step and for what it waits for.
 WORDS = {
@@ -211,3 +211,10 @@ def input_text(value: Any, unit: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return format_quantity(float(value), unit)
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def plan_words(plan_: Plan) -> str:
+    """A plan on one line: what differs from a plain plan."""
+    plain, named = Plan().named(), plan_.named()
+    always = ("tensor", "pipeline", "data", "micro_batch")
+    return ", ".join(f"{name} {value}" for name, value in named.items() if name in always or value != plain[name])
