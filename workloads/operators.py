@@ -7,6 +7,7 @@ It does not know any hardware. Theory: docs/models/workloads.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -302,6 +303,19 @@ class Block:
         if self.attention is None:
             return ()
         return self.attention if isinstance(self.attention, tuple) else (self.attention,)
+
+    @property
+    def moved(self) -> int:
+        """Elements read and written forward of one sample, but for weights: the samples of a micro-batch share them."""
+        products = sum(
+            one.repeats * one.groups * (
+                one.m * one.k * min(one.stride, one.window) / one.window
+                + one.m * (one.n + one.n_groups * one.n_group_width) + (0 if one.weight else one.k * one.n)
+            )
+            for one in self.matmuls
+        )  # fmt: skip
+        passes = sum(one.elements * one.repeats * (one.reads + one.writes) for one in self.vectors)
+        return ceil(products + passes)
 
     @property
     def layers(self) -> int:
