@@ -10,7 +10,10 @@ import pytest
 
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
-from hw_models.chip import chip
+from hw_models.clusters import cluster
+from hw_models.devices import chip
+from hw_models.stacks import stack
+from workloads.cuts import cell_cost, cut_chain
 from workloads.graph import Graph, GraphNetwork, Value
 from workloads.layers import (
     Add,
@@ -126,8 +129,8 @@ def test_both_doors_give_every_metric_to_the_bit(name: str, plan: str) -> None:
     if plan == "experts" and name != "mixtral":
         pytest.skip("no experts")
     one, other = (
-        dse.evaluate(dse.Design(chip("a100-sxm-80gb"), cluster("dgx-a100", 64), PLANS[plan], Workload(net, sequence, 512),
-                                stack("megatron-lm")))  # fmt: skip
+        evaluate(Design(chip("a100-sxm-80gb"), cluster("dgx-a100", 64), PLANS[plan], Workload(net, sequence, 512),
+                        stack("megatron-lm")))  # fmt: skip
         for net in (decoder, graph)
     )
     assert one.metrics.keys() == other.metrics.keys() and one.violations.keys() >= other.violations.keys()
@@ -189,13 +192,24 @@ def test_layers_that_alternate_are_two_classes_in_runs_of_one() -> None:
     assert [one.expert_count for one in found.body] == [1, 4]
 
 
+def test_a_chain_is_cut_where_its_costs_are_even() -> None:
+    """A layer of experts costs more than a dense one: two stages of six layers, three each, or as costs say."""
+    found = classes(alternating(8))
+    assert cut_chain(found.body, found.chain, 2, by_cost=False) == (0, 3)
+    (start, cut) = cut_chain(found.body, found.chain, 2, by_cost=True)
+    costs = [cell_cost(found.body[number]) for number, run in found.chain for _ in range(run)]
+    assert start == 0 and max(sum(costs[:cut]), sum(costs[cut:])) == min(
+        max(sum(costs[:at]), sum(costs[at:])) for at in range(1, 6)
+    )
+
+
 def test_a_graph_without_tables_or_head_begins_with_data_and_ends_with_loss() -> None:
     graph = Graph("images")
     x = graph.input((3, 8, 8))
     for stage in range(2):
         for block in range(3):
             with graph.cell(f"stage {stage} block {block}"):
-                x = graph.add(Conv(8, 3, padding=1), x) if block or stage else graph.add(Conv(8, 3, padding=1), x)
+                x = graph.add(Conv(8, 3, padding=1), x)
                 x = graph.add(Add(), x, graph.add(Conv(8, 1), x))
     with graph.cell("classifier"):
         x = graph.add(Linear(10), graph.add(GlobalPool(), x))

@@ -49,6 +49,7 @@ class Counts:
                  even where its inputs are data
     split_parameters   of an operator with its own splits: parameters that the tensor degree divides (0: those of its
                  products that are split)
+    pieces_split  whole pieces that split_parameters are divided into: heads, inner columns, rows of a table (0: any)
     grouped_parameters   of parameters and not of split_parameters: those of whole key and value heads, which the tensor
                  degree divides into at most as many parts as there are such heads
     kept_core, core_fixed   bytes of its attention core that it keeps and a fused kernel or selective recomputation does
@@ -87,6 +88,7 @@ class Counts:
     kept_fixed: int = 0
     kept_whole: int = 0
     grouped_parameters: int = 0
+    pieces_split: int = 0
     core_fixed: int = 0
     expert_parameters: int = 0
     experts: int = 1

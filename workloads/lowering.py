@@ -14,7 +14,7 @@ from workloads.cells import boundaries, cells, is_loss
 from workloads.graph import Graph, Node
 from workloads.one_body import one_body
 from workloads.operators import Block, Saved
-from workloads.placing import ACTIVATION, Placed, kept_core, kept_tensors, merged, place
+from workloads.placing import ACTIVATION, Placed, kept_core, kept_tensors, merged, pieces_of, place
 
 Place = Literal["first", "body", "last"]
 
@@ -132,6 +132,10 @@ class _Cutter:
             parameters_grouped=sum(item.node.counts.grouped_parameters for item in stored),
             group_count=min((core.key_value_heads for core in attention), default=1),
             shared_parameters=copied,
+            pieces=pieces_of(stored),
+            shared_pieces=max(
+                (self.placed[number].pieces_split for number in numbers if self._copied(number)), default=0
+            ),
             recomputed=place == "body",
             context_exchange=sum(
                 core.keys * core.key_value_heads * (core.head_dim + core.value_dim) * core.repeats for core in attention

@@ -11,7 +11,7 @@ from math import ceil
 from workloads.cells import boundaries, cells, is_loss
 from workloads.graph import Graph, Node
 from workloads.operators import Block, Cell, Saved
-from workloads.placing import ACTIVATION, Placed, kept_core, kept_tensors, merged, place
+from workloads.placing import ACTIVATION, Placed, kept_core, kept_tensors, merged, pieces_of, place
 
 
 def one_body(graph: Graph) -> tuple[Block, ...]:
@@ -40,6 +40,7 @@ def one_body(graph: Graph) -> tuple[Block, ...]:
             vectors=merged(one for item in items for one in item.passes),
             parameters=sum(item.node.parameters for item in placed.values()),
             parameters_split=sum(item.split_parameters for item in items if item.node.shares < 0),
+            pieces=pieces_of([item for item in items if item.node.shares < 0]),
             parameters_grouped=sum(node.counts.grouped_parameters for node in own),
             reductions=number,
             boundary=max(pieces, key=lambda cell: cell.boundary).boundary,

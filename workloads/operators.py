@@ -245,11 +245,14 @@ class Block:
                  before the body, all on the first stage)
     parameters   exact number of one block, of which `parameters_split` are divided by the tensor degree
                  and `parameters_grouped` are divided into `group_count` indivisible groups
+    pieces       of `parameters_split`, those in whole pieces (heads, columns, rows of a table): (pieces, parameters),
+                 ...; a device holds ceil(pieces / tensor) of each, and its part of the others
     reductions   forward all-reduces over the tensor axis (the backward pass has as many),
                  each of `boundary` elements a sample
     boundary     elements a sample that the block passes on
     kernels      device kernels one forward pass launches (an eager framework issues each from the host)
-    shared_parameters   of `parameters`, those that are the same tensor as another block's (a tied head)
+    shared_parameters   of `parameters`, those that are the same tensor as another block's (a tied head), and
+                 shared_pieces the whole pieces that it is split into (0: any)
     recomputed   full recomputation repeats its forward pass (embedding and head never are)
     parameters_expert   of `parameters`, those of routed experts: divided by the expert degree, not among
                  `parameters_split` (all of them are divided by the tensor degree where experts are)
@@ -296,6 +299,8 @@ class Block:
     attention: Attention | tuple[Attention, ...] | None = None
     cells: tuple[Cell, ...] = ()
     exchanged: int = 0
+    pieces: tuple[tuple[int, int], ...] = ()
+    shared_pieces: int = 0
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
@@ -352,7 +357,18 @@ class Block:
         if self.parameters_grouped:
             width = self.parameters_grouped / self.group_count
             grouped = np.maximum(np.ceil(self.group_count / tensor), 1.0) * width
-        return whole + self.parameters_split / tensor + grouped
+        uneven = self.parameters_split - sum(parameters for _, parameters in self.pieces)
+        split: Any = uneven / tensor
+        for pieces, parameters in self.pieces:
+            split = split + np.ceil(pieces / tensor) * (parameters / pieces)
+        return whole + split + grouped
+
+    def shared_on_device(self, tensor: Any) -> Any:
+        """Of the parameters of one block on one device, those that are the same tensor as another block's."""
+        tensor = np.asarray(tensor, dtype=float)
+        if not self.shared_pieces:
+            return self.shared_parameters / tensor
+        return np.ceil(self.shared_pieces / tensor) * (self.shared_parameters / self.shared_pieces)
 
     def expert_parameters(self, tensor: Any, expert: Any, expert_tensor: Any) -> Any:
         """Parameters of the routed experts of one block on one device."""

@@ -26,7 +26,8 @@ class Placed:
 
     split       its result is split by channel over the tensor axis
     forward, backward   elements of what it all-reduces over the tensor axis; a gather counts half of its tensor
-    split_parameters    of its parameters, its own or those it shares, those that the tensor degree divides
+    split_parameters    of its parameters, its own or those it shares, those that the tensor degree divides, into
+    pieces_split        whole pieces (0: any): output columns, input columns, channels, heads, rows
     """
 
     node: Node
@@ -36,6 +37,7 @@ class Placed:
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     split_parameters: int
+    pieces_split: int = 0
 
     @property
     def kernels(self) -> int:
@@ -104,17 +106,25 @@ def _placed(graph: Graph, node: Node, inputs: list[bool], flows: bool, trains: b
             node, (sized,), passed, not cut, (result,) if cut else (), () if cut or not flows else (whole[0],),
             # a bias is split with the columns that it is added to
             min(weights, counts.parameters) if cut else counts.parameters,
+            products[0].k // products[0].window if cut else products[0].n * products[0].groups,
         )
     if counts.mixing == "channels" and inputs and all(inputs):
         sized_all = tuple(replace(product, split="groups") for product in products)
         passed = tuple(replace(one, split="tensor") for one in passes)
-        return Placed(node, sized_all, passed, True, (), (), counts.parameters)
+        return Placed(node, sized_all, passed, True, (), (), counts.parameters, _channels(node))
     if counts.mixing == "own":
         reduced = (*gathered, *(result,) * counts.reductions)
-        return Placed(node, products, passes, False, reduced, reduced if flows else (), _own(node))
+        return Placed(node, products, passes, False, reduced, reduced if flows else (), _own(node), counts.pieces_split)
     # its input is whole: sequence parallelism divides its tokens
     passed = tuple(replace(one, split="sequence") for one in passes)
     return Placed(node, products, passed, False, tuple(gathered), tuple(gathered), 0)
+
+
+def _channels(node: Node) -> int:
+    """Whole channels of an operator that works on each alone: on the axis that its parameters divide."""
+    counts = node.counts
+    axes = (counts.result[0], counts.result[-1])
+    return next((size for size in axes if counts.parameters and counts.parameters % size == 0), 0)
 
 
 def _own(node: Node) -> int:
@@ -124,6 +134,16 @@ def _own(node: Node) -> int:
         return counts.split_parameters
     held = sum(one.n * one.k * max(one.groups, 1) * one.repeats for one in counts.products if one.split and one.weight)
     return min(held, counts.parameters - counts.row_parameters)
+
+
+def pieces_of(items: list[Placed]) -> tuple[tuple[int, int], ...]:
+    """Whole pieces that split parameters are divided into, and how many parameters; equal numbers together."""
+    found: dict[int, int] = {}
+    for item in items:
+        number = item.pieces_split
+        if number and item.split_parameters and item.split_parameters % number == 0:
+            found[number] = found.get(number, 0) + item.split_parameters
+    return tuple(found.items())
 
 
 def kept_tensors(graph: Graph) -> dict[int, int]:

@@ -155,6 +155,7 @@ class MultiHeadAttention:
             attention=None if self.relative else core,
             inner=len(products),
             split_parameters=split,
+            pieces_split=self.heads,
             grouped_parameters=grouped,
             kept_core=scores_kept,
             core_fixed=mask,
@@ -274,6 +275,7 @@ class LatentAttention:
             attention=core,
             inner=len(inner),
             split_parameters=split,
+            pieces_split=self.heads,
             kept_core=scores_kept,
             core_fixed=mask,
         )  # fmt: skip
@@ -332,6 +334,7 @@ class FeedForward:
             reductions=1,
             inner=1,
             split_parameters=split,
+            pieces_split=self.inner,
         )  # fmt: skip
 
 

@@ -37,8 +37,8 @@ class Embedding:
                      split="sequence")  # fmt: skip
         # beside it: ids of a rank's rows, or their mask
         return Counts(
-            (*shape, self.width), table, passes=(one,), mixing="own", reductions=1, split_parameters=table, kernels=1,
-            looks_up=True,
+            (*shape, self.width), table, passes=(one,), mixing="own", reductions=1, split_parameters=table,
+            pieces_split=self.rows, kernels=1, looks_up=True,
         )
 
 

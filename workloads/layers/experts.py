@@ -81,6 +81,7 @@ class MixtureOfExperts:
             reductions=1,
             inner=1 + len(inner),
             split_parameters=mlp.split_parameters,
+            pieces_split=self.shared,
             expert_parameters=self.experts * one_expert,
             experts=self.experts,
             experts_per_token=self.chosen,
