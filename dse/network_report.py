@@ -14,8 +14,9 @@ from typing import Any
 from dse.text_tables import columns_text, wrapped
 from dse.units import format_quantity
 from dse.words import in_bytes, join, percent, section
+from workloads.cells import cells
 from workloads.graph import Graph, GraphNetwork
-from workloads.lowering import cells, node_blocks
+from workloads.lowering import node_blocks
 from workloads.network import Network
 from workloads.operators import Block, Matmul, Vector
 from workloads.published import sample

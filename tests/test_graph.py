@@ -7,15 +7,17 @@ from math import prod
 
 import pytest
 
+from workloads.cells import cells
 from workloads.graph import Graph, GraphNetwork
 from workloads.layers.convolution import Conv, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy
 from workloads.layers.norms import BatchNorm, LayerNorm
 from workloads.layers.pointwise import Activation, Add, Concat, Dropout, Flatten, GlobalPool, Slice
-from workloads.lowering import cells, lower, merged, node_blocks
+from workloads.lowering import lower, node_blocks
 from workloads.networks import GRAPHS
 from workloads.operators import Matmul
+from workloads.placing import merged
 
 
 def chain(*operators, shape=(4, 8, 8)) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from workloads.graph import Graph, Operator, Value
 from workloads.layers.attention import FeedForward, LatentAttention, MultiHeadAttention, Residual
@@ -62,7 +62,7 @@ def _biased(net: DecoderTransformer, linear: str) -> bool:
     return linear in BIASED[net.biases]
 
 
-def _activation(net: DecoderTransformer) -> str:
+def _activation(net: DecoderTransformer) -> Literal["silu", "gelu"]:
     return "silu" if net.gated else "gelu"
 
 

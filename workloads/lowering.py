@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 from workloads.cells import boundaries, cells, is_loss
 from workloads.graph import Graph, Node
@@ -193,7 +193,7 @@ def _exchanges(items: list[Placed], place: Place) -> tuple[int, int]:
     return number, ceil((sum(forward) + sum(backward)) / (ways * number)) if number else 0
 
 
-def _experts(nodes: list[Node]) -> dict[str, int]:
+def _experts(nodes: list[Node]) -> dict[str, Any]:
     """What a block says of its routed experts or spread tables: no layer has both."""
     tables = [node.counts for node in nodes if node.counts.row_parameters]
     routed = [node.counts for node in nodes if node.counts.expert_parameters]
