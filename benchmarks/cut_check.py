@@ -16,8 +16,8 @@ from dse.present.text.tables import table_text
 from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack
+from workloads.cells import cells
 from workloads.cuts import balanced, cell_cost
-from workloads.lowering import cells
 from workloads.network import Workload
 from workloads.plan import Plan
 from workloads.precision import Training

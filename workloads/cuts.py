@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workloads.operators import Cell
+from workloads.operators import Block, Cell
 
 #: FLOP that an accelerator does in the time it moves a byte of its memory: P100 14 (fp32), V100 139, A100 153 to 201,
 #: H100 295 (fp16 and bf16, data sheets): the middle of what trains.
@@ -66,9 +66,19 @@ class Cut:
     boundary: float
 
 
-def cell_cost(cell: Cell, *, balance: float = BALANCE) -> float:
+def cell_cost(layer: Cell | Block, *, balance: float = BALANCE) -> float:
     """FLOP of a layer, and of what could be done while its bytes move: F + b 2 E, E elements of 2 bytes."""
-    return cell.flops + balance * 2.0 * cell.moved
+    return layer.flops + balance * 2.0 * layer.moved
+
+
+def cut_chain(
+    body: tuple[Block, ...], chain: tuple[tuple[int, int], ...], stages: int, *, by_cost: bool
+) -> tuple[int, ...]:
+    """First layer of each stage of a chain of classes, ((class, layers), ...): balanced by cost, or equal numbers."""
+    costs = [cell_cost(block) for block in body]
+    layers = tuple(costs[number] for number, run in chain for _ in range(run))
+    stages = min(stages, len(layers))
+    return balanced(layers, stages) if by_cost else even(len(layers), stages)
 
 
 @lru_cache(maxsize=4096)

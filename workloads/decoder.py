@@ -1,6 +1,6 @@
 """What describes a decoder transformer: its sizes and options, what they may be, and what follows from them.
 
-`DecoderTransformer` makes blocks of it; what half a layer computes is in `workloads.parts`.
+`DecoderTransformer` is a network of it; its layers as a graph are in `workloads.decoder_graph`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BIASED: dict[str, tuple[str, ...]] = {
     "mlp": ("mlp",),
     "none": (),
 }
-#: Parameters a column of a norm, by the word of `Decoder.norm`.
-NORMS = {"layernorm": 2, "layernorm_weight": 1, "layernorm_plain": 0, "rmsnorm": 1}
+#: Words of `Decoder.norm`.
+NORMS = ("layernorm", "layernorm_weight", "layernorm_plain", "rmsnorm")
 
 POSITIVE = ("layers", "hidden", "heads", "ffn", "vocabulary", "max_sequence", "vocabulary_multiple")
 OPTIONAL = ("query_rank", "key_value_rank", "rotary_dim", "experts", "experts_per_token", "shared_ffn", "lead_layers")
@@ -132,7 +132,7 @@ class Decoder:
                     problems.append(f"{name}: found {value!r}, allowed: {allowed}")
         choices = {
             "positions": ("learned", "rotary", "alibi"),
-            "norm": tuple(NORMS),
+            "norm": NORMS,
             "biases": tuple(BIASED),
         }
         for name, known in choices.items():

@@ -33,6 +33,9 @@ class Counts:
     keeps        what its backward pass reads: its "inputs", its "result", both or neither; a tensor that several
                  operators keep is held once
     kept_bytes   what it keeps beside those (masks, statistics, inner results), 2-byte activations
+    kept_fixed   of kept_bytes, those whose width does not follow the activations' (one-byte masks, fp32, indices)
+    kept_whole   of kept_bytes of an operator with its own splits, those that the tensor degree divides only with
+                 sequence parallelism (narrow vectors of latent attention, router probabilities)
     mixing       how a split of channels over the tensor axis goes through it:
                  "dense" mixes all channels by a weight (convolution, linear layer): split by output channel where its
                  input is whole, by input channel where it is split already, followed by an all-reduce;
@@ -46,12 +49,23 @@ class Counts:
                  even where its inputs are data
     split_parameters   of an operator with its own splits: parameters that the tensor degree divides (0: those of its
                  products that are split)
-    kept_core    bytes of its attention core that it keeps and a fused kernel or selective recomputation does not (0
-                 with `attention`: scores, dropout mask and their product, 5 B a score)
+    pieces_split  whole pieces that split_parameters are divided into: heads, inner columns, rows of a table (0: any)
+    grouped_parameters   of parameters and not of split_parameters: those of whole key and value heads, which the tensor
+                 degree divides into at most as many parts as there are such heads
+    kept_core, core_fixed   bytes of its attention core that it keeps and a fused kernel or selective recomputation does
+                 not (0 with `attention`: scores, dropout mask and their product, 5 B a score), and of them those of
+                 fixed width
+    expert_parameters   of its parameters and not of split_parameters: those of routed experts
+    experts, experts_per_token   how many experts hold them, and how many of those a token meets
+    routed       elements a sample that each of two all-to-alls to experts sends
+    kernels      kernels that a framework launches forward beside one a product and one a pass
     row_parameters   of its parameters, those of tables whose rows only the samples that read them update
     touched      elements of these rows that a sample updates
     pieces       into how many pieces devices of the data axis may divide these tables
     view         its result is its input under another shape: the same memory
+    sums         its result is the sum of its inputs: partial sums of operators with their own splits that nothing else
+                 reads are added before one all-reduce
+    looks_up     its parameters are a table of which each token reads a row
     """
 
     result: Shape
@@ -71,6 +85,18 @@ class Counts:
     touched: int = 0
     pieces: int = 1
     view: bool = False
+    kept_fixed: int = 0
+    kept_whole: int = 0
+    grouped_parameters: int = 0
+    pieces_split: int = 0
+    core_fixed: int = 0
+    expert_parameters: int = 0
+    experts: int = 1
+    experts_per_token: int = 1
+    routed: int = 0
+    kernels: int = 0
+    sums: bool = False
+    looks_up: bool = False
 
     @property
     def elements(self) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from workloads.graph import Graph
-from workloads.lowering import lower
+from workloads.lowering import classes, lower
 
 __all__ = ["WORDS", "GraphNetwork"]
 
@@ -44,8 +44,18 @@ class GraphNetwork:
         return _built(self, sequence or self.sequence)
 
     def blocks(self, sequence: int) -> tuple[Any, ...]:
-        """Its block classes: data, all layers as one body of cells, loss."""
+        """Its block classes by place: embedding, leading layers, layers, head; or data, one body of cells, loss."""
         return _lowered(self, sequence)
+
+    def classes(self, sequence: int) -> tuple[Any, ...]:
+        """Its block classes: embedding (or data), a class for each kind of layer, head (or loss)."""
+        blocks: tuple[Any, ...] = _classes(self, sequence).blocks
+        return blocks
+
+    def chain(self, sequence: int) -> tuple[tuple[int, int], ...]:
+        """Runs of equal layers along the pipeline: (number of the class among those of the layers, layers), ..."""
+        runs: tuple[tuple[int, int], ...] = _classes(self, sequence).chain
+        return runs
 
     def divisors(self) -> dict[str, int]:
         """What the tensor degree must divide."""
@@ -69,3 +79,8 @@ def _built(network: GraphNetwork, sequence: int) -> Graph:
 @lru_cache(maxsize=KEPT)
 def _lowered(network: GraphNetwork, sequence: int) -> tuple[Any, ...]:
     return lower(_built(network, sequence))
+
+
+@lru_cache(maxsize=KEPT)
+def _classes(network: GraphNetwork, sequence: int) -> Any:
+    return classes(_built(network, sequence))

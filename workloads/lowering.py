@@ -1,341 +1,248 @@
-"""A graph of operators as block classes: data, one body of cells, loss.
+"""A graph of operators as block classes: each cell is a layer, and equal layers are one class with a count.
 
-What happens here: which operators get gradients; how a split of channels over the tensor axis runs through the graph;
-what is kept for the backward pass, each tensor once; where a pipeline may be cut.  Theory: docs/models/workloads.md.
+Embedding and head stand before and behind the layers that a pipeline divides.  Theory: docs/models/workloads.md.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+import re
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TypeVar
+from typing import Any, Literal
 
-from workloads.graph import Counts, Graph, Node
-from workloads.operators import Attention, Block, Cell, Matmul, Saved, Vector
+from workloads.cells import boundaries, cells, is_loss
+from workloads.graph import Graph, Node
+from workloads.one_body import one_body
+from workloads.operators import Block, Saved
+from workloads.placing import ACTIVATION, Placed, kept_core, kept_tensors, merged, pieces_of, place
 
-#: Bytes an activation is kept in; other formats are scaled by the evaluation.
-ACTIVATION = 2
-
-Operation = TypeVar("Operation", Matmul, Vector, Attention)
+Place = Literal["first", "body", "last"]
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A node with what the graph makes of it.
+class Classes:
+    """Block classes of a network and their order along the pipeline.
 
-    split       its result is split by channel over the tensor axis
-    forward, backward   elements of what it all-reduces over the tensor axis; a gather counts half of its tensor
+    blocks   exactly one with place "first" and one with "last", any number with place "body" between them
+    chain    runs of equal layers: (number of the class among those of the body, layers of the run), ...
     """
 
-    node: Node
-    products: tuple[Matmul, ...]
-    passes: tuple[Vector, ...]
-    split: bool
-    forward: tuple[float, ...]
-    backward: tuple[float, ...]
-    parameters_split: int
+    blocks: tuple[Block, ...]
+    chain: tuple[tuple[int, int], ...]
+
+    @property
+    def body(self) -> tuple[Block, ...]:
+        """Classes of the layers that a pipeline divides."""
+        return self.blocks[1:-1]
+
+
+def classes(graph: Graph) -> Classes:
+    """Block classes of a graph, each cell a layer.
+
+    first   the first cell where it looks tokens up in a table and no layer is in it; else data, which is empty
+    last    the last cell where all losses are in it; else the losses of all cells, or nothing
+    """
+    if not any(not node.is_data for node in graph.nodes):
+        raise ValueError(f"graph {graph.name!r}: found no operator, allowed: at least one")
+    names = cells(graph)
+    members: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        if not graph.nodes[number].is_data:
+            members.setdefault(name, []).append(number)
+    losses = [number for number, node in enumerate(graph.nodes) if is_loss(node)]
+    *_, last = members
+    head = bool(losses) and all(names[number] == last for number in losses)
+    if not head:
+        members = {name: rest for name, numbers in members.items() if (rest := [n for n in numbers if n not in losses])}
+    begins = next(iter(members), "")
+    cutter = _Cutter(graph, names)
+    tail = members.pop(last) if head else losses
+    ends = _looks_up([graph.nodes[number] for number in members.get(begins, ())])
+    start = members.pop(begins) if ends else []
+    first = cutter.block(begins, start, "first") if start else empty("data", "first")
+    after = cutter.block(last if head else "loss", tail, "last") if tail else empty("loss", "last")
+    return _collapsed(first, [cutter.block(name, numbers, "body") for name, numbers in members.items()], after)
+
+
+def empty(name: str, place: Place) -> Block:
+    """A class without operators."""
+    return Block(name, 1, place, (), (), 0, 0, 0, 0, Saved(0, 0, 0, 0, 0), 0, recomputed=False)
+
+
+def _looks_up(nodes: list[Node]) -> bool:
+    """Whether operators are an embedding: tables of tokens, and no layer's products but a widening of their rows."""
+    layers = (node for node in nodes if node.counts.products and node.counts.mixing == "own")
+    return any(node.counts.looks_up for node in nodes) and all(node.counts.looks_up for node in layers)
+
+
+def _collapsed(first: Block, layers: list[Block], last: Block) -> Classes:
+    """Equal layers as one class with a count, named without the number of the layer."""
+    numbers: dict[Block, int] = {}
+    counts: list[int] = []
+    chain: list[tuple[int, int]] = []
+    for layer in layers:
+        number = numbers.setdefault(replace(layer, name=""), len(numbers))
+        if number == len(counts):
+            counts.append(0)
+        counts[number] += 1
+        if chain and chain[-1][0] == number:
+            chain[-1] = (number, chain[-1][1] + 1)
+        else:
+            chain.append((number, 1))
+    names: dict[int, str] = {}
+    for layer in layers:
+        number = numbers[replace(layer, name="")]
+        names.setdefault(number, re.sub(r"[\s._-]*\d+$", "", layer.name) or layer.name)
+    body = tuple(replace(one, name=names[number], count=counts[number]) for one, number in numbers.items())
+    return Classes((first, *body, last), tuple(chain))
+
+
+class _Cutter:
+    """Makes blocks of the cells of one graph."""
+
+    def __init__(self, graph: Graph, names: list[str]) -> None:
+        self.graph, self.names = graph, names
+        self.placed = place(graph)
+        self.boundary = boundaries(graph, names)
+        self.kept: dict[str, list[int]] = {}
+        for source, reader in kept_tensors(graph).items():
+            self.kept.setdefault(names[reader], []).append(source)
+
+    def block(self, name: str, numbers: list[int], place: Place) -> Block:
+        """The operators `numbers` as one layer."""
+        items = [self.placed[number] for number in numbers]
+        nodes = [item.node for item in items]
+        attention = merged(node.counts.attention for node in nodes if node.counts.attention is not None)
+        reductions, exchanged = _exchanges(items, place)
+        boundary = self.boundary[self.names[numbers[-1]]] if place != "last" else 0
+        copied = sum(self._copied(number) for number in numbers)
+        stored = [self.placed[number] for number in numbers if self._stored(number)]
+        return Block(
+            name=name,
+            count=1,
+            place=place,
+            matmuls=merged((product for item in items for product in item.products), by_name=True),
+            vectors=merged((one for item in items for one in item.passes), by_name=True),
+            parameters=sum(node.parameters for node in nodes) + copied,
+            parameters_split=sum(item.split_parameters for item in stored),
+            reductions=reductions,
+            boundary=boundary,
+            saved=self._saved(numbers),
+            kernels=sum(item.kernels for item in items),
+            parameters_grouped=sum(item.node.counts.grouped_parameters for item in stored),
+            group_count=min((core.key_value_heads for core in attention), default=1),
+            shared_parameters=copied,
+            pieces=pieces_of(stored),
+            shared_pieces=max(
+                (self.placed[number].pieces_split for number in numbers if self._copied(number)), default=0
+            ),
+            recomputed=place == "body",
+            context_exchange=sum(
+                core.keys * core.key_value_heads * (core.head_dim + core.value_dim) * core.repeats for core in attention
+            ),
+            causal=any(core.causal for core in attention),
+            attention=attention[0] if len(attention) == 1 else attention or None,
+            exchanged=0 if exchanged == boundary else exchanged,
+            **_experts(nodes),
+        )
+
+    def _copied(self, number: int) -> int:
+        """Parameters that an operator uses and another layer has."""
+        node = self.graph.nodes[number]
+        return node.counts.parameters if node.shares >= 0 and self._stored(number) else 0
+
+    def _stored(self, number: int) -> bool:
+        """Whether its layer stores its parameters: its own, or a copy of another layer's."""
+        shares = self.graph.nodes[number].shares
+        return shares < 0 or self.names[shares] != self.names[number]
+
+    def _saved(self, numbers: list[int]) -> Saved:
+        """Bytes that a layer keeps: tensors that its backward pass reads, and what its operators keep beside."""
+        sequence = tensor = sequence_fixed = tensor_fixed = core = core_fixed = rows = 0
+        for source in self.kept.get(self.names[numbers[0]], ()):
+            elements = ACTIVATION * self.graph.nodes[source].counts.elements
+            split = source in self.placed and self.placed[source].split
+            tensor, sequence = tensor + split * elements, sequence + (not split) * elements
+        for number in numbers:
+            item, counts = self.placed[number], self.graph.nodes[number].counts
+            own = item.split or counts.mixing == "own"
+            whole = counts.kept_whole if own else counts.kept_bytes
+            fixed = min(counts.kept_fixed, whole)
+            sequence, sequence_fixed = sequence + whole, sequence_fixed + fixed
+            tensor, tensor_fixed = tensor + counts.kept_bytes - whole, tensor_fixed + counts.kept_fixed - fixed
+            scores, mask = kept_core(item.node)
+            core, core_fixed = core + scores, core_fixed + mask
+            if counts.attention is not None:
+                rows += counts.attention.heads * counts.attention.queries * counts.attention.repeats
+        inside = set(numbers)
+        sources = {source for number in numbers for source in self.graph.nodes[number].inputs} - inside
+        taken = sum(self.graph.nodes[one].counts.elements for one in sources if not self.graph.nodes[one].is_data)
+        return Saved(
+            sequence, tensor, core, 4 * rows, ACTIVATION * taken, sequence_fixed, tensor_fixed, core_fixed
+        )
+
+
+def _exchanges(items: list[Placed], place: Place) -> tuple[int, int]:
+    """All-reduces of a layer forward (and as many backward), and the mean elements of one.
+
+    first, last   all of them together: those of an embedding are forward, those of a head backward."""
+    forward = [size for item in items for size in item.forward]
+    backward = [size for item in items for size in item.backward]
+    number = len(forward) + len(backward) if place != "body" else max(len(forward), len(backward))
+    ways = 2.0 if place == "body" else 1.0
+    return number, ceil((sum(forward) + sum(backward)) / (ways * number)) if number else 0
+
+
+def _experts(nodes: list[Node]) -> dict[str, Any]:
+    """What a block says of its routed experts or spread tables: no layer has both."""
+    tables = [node.counts for node in nodes if node.counts.row_parameters]
+    routed = [node.counts for node in nodes if node.counts.expert_parameters]
+    if tables:
+        # spread tables are experts that every sample meets: one all-to-all forward and one backward, not two
+        pieces = max(counts.pieces for counts in tables)
+        return {
+            "parameters_expert": sum(node.counts.row_parameters for node in nodes if node.shares < 0),
+            "expert_count": pieces, "experts_per_token": pieces, "sparse": True,
+            "touched": sum(counts.touched for counts in tables),
+            "routed": sum(counts.exchanged for counts in tables) // 2,
+        }  # fmt: skip
+    if routed:
+        return {
+            "parameters_expert": sum(node.counts.expert_parameters for node in nodes if node.shares < 0),
+            "expert_count": min(counts.experts for counts in routed),
+            "experts_per_token": max(counts.experts_per_token for counts in routed),
+            "routed": sum(counts.routed for counts in routed),
+        }
+    return {}
 
 
 def lower(graph: Graph) -> tuple[Block, ...]:
-    """Block classes of a graph with places first (data, empty), body (all layers) and last (loss)."""
-    if not any(not node.is_data for node in graph.nodes):
-        raise ValueError(f"graph {graph.name!r}: found no operator, allowed: at least one")
-    gradients = graph.needs_gradient()
-    placed = _place(graph, gradients)
-    names = cells(graph)
-    body = [item for item in placed if not _is_loss(item.node)]
-    loss = [item for item in placed if _is_loss(item.node)]
-    kept = _kept(graph, gradients)
-    boundary = _boundaries(graph, names)
-    pieces = _cells(graph, placed, names, kept, boundary)
-    exchanged = [size for item in body for size in item.forward]
-    back = [size for item in body for size in item.backward]
-    number = ceil(max(len(exchanged), len(back)))
-    mean = (sum(exchanged) + sum(back)) / (2.0 * number) if number else 0.0
-    tables = [item.node for item in body if item.node.counts.row_parameters]
-    attention = merged(item.node.counts.attention for item in body if item.node.counts.attention is not None)
-    return (
-        _empty("data", "first"),
-        Block(
-            name="layers",
-            count=1,
-            place="body",
-            matmuls=merged(product for item in body for product in item.products),
-            vectors=merged(one for item in body for one in item.passes),
-            parameters=sum(item.node.parameters for item in placed),
-            parameters_split=sum(item.parameters_split for item in placed if not item.node.counts.row_parameters),
-            reductions=number,
-            boundary=max(pieces, key=lambda cell: cell.boundary).boundary,
-            saved=_saved(graph, body, kept, pieces),
-            kernels=sum(_kernels(item) for item in body),
-            attention=attention or None,
-            causal=any(core.causal for core in attention),
-            # spread tables are experts that every sample meets: one all-to-all forward and one backward, not two
-            parameters_expert=sum(node.counts.row_parameters for node in tables if node.shares < 0),
-            expert_count=max((node.counts.pieces for node in tables), default=1),
-            experts_per_token=max((node.counts.pieces for node in tables), default=1),
-            sparse=bool(tables),
-            touched=sum(node.counts.touched for node in tables),
-            routed=sum(node.counts.exchanged for node in tables) // 2,
-            context_exchange=sum(
-                2 * core.keys * core.key_value_heads * core.head_dim * core.repeats for core in attention
-            ),
-            group_count=max((core.key_value_heads for core in attention), default=1),
-            cells=pieces,
-            exchanged=ceil(mean),
-        ),
-        _empty("loss", "last") if not loss else _loss(loss, kept, graph),
-    )
+    """Block classes by place: first, lead (layers of another kind before the body), body, last.
+
+    Graphs whose layers are of more kinds are one body of cells (`workloads.one_body`)."""
+    found = classes(graph)
+    first, *body, last = found.blocks
+    in_order = [number for number, _ in found.chain] == list(range(len(body)))
+    if first.vectors and last.vectors and in_order and 1 <= len(body) <= 2 and not any(one.sparse for one in body):
+        *lead, main = body
+        return (_in_exchanges_of(main, first), *(replace(one, place="lead") for one in lead), main,
+                _in_exchanges_of(main, last))  # fmt: skip
+    return one_body(graph)
 
 
-def _empty(name: str, place: str) -> Block:
-    return Block(name, 1, place, (), (), 0, 0, 0, 0, Saved(0, 0, 0, 0, 0), 0)  # type: ignore[arg-type]
-
-
-def _is_loss(node: Node) -> bool:
-    return any(one.loss for one in node.counts.passes)
-
-
-def _loss(items: list[Placed], kept: dict[int, int], graph: Graph) -> Block:
-    """Loss operators: what they keep is logits, in fp32 as they say themselves."""
-    held = sum(item.node.counts.kept_bytes for item in items)
-    return Block(
-        name="loss",
-        count=1,
-        place="last",
-        matmuls=(),
-        vectors=merged(one for item in items for one in item.passes),
-        parameters=0,
-        parameters_split=0,
-        reductions=0,
-        boundary=0,
-        saved=Saved(sequence=held, tensor=0, core=0, statistics=0, input=0),
-        kernels=sum(_kernels(item) for item in items),
-        recomputed=False,
-    )
-
-
-def _kernels(item: Placed) -> int:
-    """Kernels that a framework launches forward: one a product (a step of a recurrent one), one a pass that moves
-    anything (a bias is added where its product is written)."""
-    products = sum(one.steps * one.repeats for one in item.products)
-    return products + sum(one.steps * one.repeats for one in item.passes if one.reads + one.writes > 0)
-
-
-def merged(operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Operators of equal sizes as one that is repeated; the first one's name stays."""
-    first: dict[Operation, Operation] = {}
-    times: Counter[Operation] = Counter()
-    for one in operations:
-        key = replace(one, repeats=1) if isinstance(one, Attention) else replace(one, repeats=1, name="")
-        first.setdefault(key, one)
-        times[key] += one.repeats
-    return tuple(replace(one, repeats=times[key]) for key, one in first.items())
-
-
-# Gradients and splits --------------------------------------------------------------------------------------------
-
-
-def _place(graph: Graph, gradients: list[bool]) -> list[Placed]:
-    """Every operator with its gradients and its part of a split over the tensor axis."""
-    split: dict[int, bool] = {number: False for number, node in enumerate(graph.nodes) if node.is_data}
-    reduced: set[int] = set()
-    found = []
-    for number, node in enumerate(graph.nodes):
-        if node.is_data:
-            continue
-        item = _placed(graph, node, [split[source] for source in node.inputs],
-                       any(gradients[source] for source in node.inputs), gradients[number])  # fmt: skip
-        if node.counts.mixing == "dense" and item.split:
-            # products that read one tensor add their input gradients up before one all-reduce
-            item = replace(item, backward=()) if node.inputs[0] in reduced else item
-            reduced.add(node.inputs[0])
-        split[number] = item.split
-        found.append(item)
-    return found
-
-
-def _placed(graph: Graph, node: Node, inputs: list[bool], flows: bool, trains: bool) -> Placed:
-    """One operator. flows: its input needs a gradient; trains: anything flows back into it."""
-    counts = node.counts
-    whole = [float(graph.nodes[source].counts.elements) for source in node.inputs]
-    outer = len(counts.products) - counts.inner
-    products = tuple(
-        product if flows or at >= outer else replace(product, input_gradient=False)
-        for at, product in enumerate(counts.products)
-    )
-    passes = counts.passes if trains else tuple(replace(one, gradient=False) for one in counts.passes)
-    gathered = [size / 2.0 for size, cut in zip(whole, inputs, strict=True) if cut]
-    result = float(counts.elements)
-    if counts.mixing == "dense" and len(products) == 1:
-        cut = any(inputs)
-        sized = replace(products[0], split="k" if cut else "n")
-        passed = tuple(replace(one, split="" if cut else "tensor") for one in passes)
-        weights = products[0].n * products[0].k * products[0].groups
-        return Placed(
-            node, (sized,), passed, not cut, (result,) if cut else (), () if cut or not flows else (whole[0],),
-            min(weights, node.parameters),
-        )
-    if counts.mixing == "channels" and inputs and all(inputs):
-        sized_all = tuple(replace(product, split="groups") for product in products)
-        passed = tuple(replace(one, split="tensor") for one in passes)
-        return Placed(node, sized_all, passed, True, (), (), node.parameters)
-    if counts.mixing == "own":
-        reduced = (result,) * counts.reductions
-        return Placed(node, products, passes, False, (*gathered, *reduced), (*gathered, *reduced), _own(node))
-    passed = tuple(replace(one, split="sequence") for one in passes) if counts.mixing == "whole" else passes
-    return Placed(node, products, passed, False, tuple(gathered), tuple(gathered), 0)
-
-
-def _scores(core: Attention | None) -> int:
-    """Bytes of scores, dropout mask and their product."""
-    return 0 if core is None else 5 * core.heads * core.queries * core.keys * core.repeats
-
-
-def _own(node: Node) -> int:
-    """Parameters of an operator that brings its splits: as it says, or else those of its split products."""
-    if node.counts.split_parameters:
-        return min(node.counts.split_parameters, node.parameters)
-    held = sum(
-        one.n * one.k * max(one.groups, 1) * one.repeats for one in node.counts.products if one.split and one.weight
-    )
-    return min(held, node.parameters)
-
-
-# What is kept ----------------------------------------------------------------------------------------------------
-
-
-def _kept(graph: Graph, gradients: list[bool]) -> dict[int, int]:
-    """Elements of each node's result that some backward pass reads; a tensor that several read counts once."""
-    found: dict[int, int] = {}
-    for number, node in enumerate(graph.nodes):
-        if node.is_data or not gradients[number]:
-            continue
-        wanted = ([*node.inputs] if "inputs" in node.counts.keeps else []) + (
-            [number] if "result" in node.counts.keeps else []
-        )
-        for source in wanted:
-            while graph.nodes[source].counts.view:
-                source = graph.nodes[source].inputs[0]
-            found[source] = graph.nodes[source].counts.elements
-    return found
-
-
-def _bytes_kept(graph: Graph, numbers: Iterable[int], kept: dict[int, int]) -> int:
-    """Bytes kept of the nodes `numbers`: results that are read again, and what they keep beside."""
-    return sum(
-        ACTIVATION * kept.get(number, 0)
-        + (0 if _is_loss(graph.nodes[number]) else graph.nodes[number].counts.kept_bytes)
-        for number in numbers
-    )
-
-
-def _saved(graph: Graph, body: list[Placed], kept: dict[int, int], pieces: tuple[Cell, ...]) -> Saved:
-    """Bytes that all layers keep: split ones, others, attention cores apart."""
-    numbers = {id(node): number for number, node in enumerate(graph.nodes)}
-    split = sum(
-        ACTIVATION * kept.get(numbers[id(item.node)], 0) + item.node.counts.kept_bytes for item in body if item.split
-    )
-    # what operators with their own splits keep beside their inputs and results is divided by these splits
-    split += sum(item.node.counts.kept_bytes for item in body if item.node.counts.mixing == "own")
-    whole = sum(cell.kept for cell in pieces) - split
-    cores = [item.node.counts.attention for item in body if item.node.counts.attention is not None]
-    scores = sum(
-        item.node.counts.kept_core or _scores(item.node.counts.attention) for item in body
-    )
-    rows = sum(core.heads * core.queries * core.repeats for core in cores)
-    return Saved(
-        sequence=whole, tensor=split, core=scores, statistics=4 * rows, input=sum(cell.input for cell in pieces)
-    )
-
-
-# Cells -----------------------------------------------------------------------------------------------------------
-
-
-def cells(graph: Graph) -> list[str]:
-    """The cell of each node: as named, or else pieces between places where a single tensor crosses.
-
-    Nodes without a name join the cell before them; data joins the first."""
-    if any(node.cell for node in graph.nodes):
-        found, current = [], next(node.cell for node in graph.nodes if node.cell)
-        for node in graph.nodes:
-            current = node.cell or current
-            found.append(current)
-        return found
-    last = [max(users, default=number) for number, users in enumerate(graph.consumers())]
-    found, start = [], 0
-    holds, crossing = False, 0
-    freed = [0] * len(graph.nodes)
-    for number, node in enumerate(graph.nodes):
-        found.append(f"layer {start}")
-        holds = holds or bool(node.counts.products)
-        freed[last[number]] += 1
-        crossing += 1 - freed[number]
-        if crossing == 1 and holds:
-            start, holds = start + 1, False
-    return found
-
-
-def _boundaries(graph: Graph, names: list[str]) -> dict[str, int]:
-    """Elements that cross to the next cell: everything made in or before a cell and read after it."""
-    live = graph.live()
-    found: dict[str, int] = {}
-    for number, name in enumerate(names):
-        found[name] = live[number]
-    return found
-
-
-def _cells(
-    graph: Graph, placed: list[Placed], names: list[str], kept: dict[int, int], boundary: dict[str, int]
-) -> tuple[Cell, ...]:
-    """The cells in the order in which they begin."""
-    members: dict[str, list[int]] = {}
-    for number, name in enumerate(names):
-        members.setdefault(name, []).append(number)
-    found: list[Cell] = []
-    for name, numbers in members.items():
-        nodes = [graph.nodes[number] for number in numbers]
-        if all(node.is_data or _is_loss(node) for node in nodes) and found:
-            continue
-        inside = set(numbers)
-        sources = {source for number in numbers for source in graph.nodes[number].inputs} - inside
-        found.append(
-            Cell(
-                name,
-                sum(node.counts.flops for node in nodes),
-                sum(_moved(graph, node) for node in nodes),
-                sum(node.parameters for node in nodes),
-                _bytes_kept(graph, numbers, kept),
-                ACTIVATION * sum(graph.nodes[source].counts.elements for source in sources),
-                boundary[name],
-            )
-        )
-    return tuple(found)
-
-
-def _moved(graph: Graph, node: Node) -> int:
-    """Elements an operator reads and writes forward, but for weights: the samples of a micro-batch share them."""
-    counts: Counts = node.counts
-    moved = sum(one.elements * one.repeats * (one.reads + one.writes) for one in counts.passes)
-    if counts.products:
-        inputs = sum(graph.nodes[source].counts.elements for source in node.inputs)
-        moved += inputs + counts.elements
-    return ceil(moved)
+def _in_exchanges_of(body: Block, block: Block) -> Block:
+    """An embedding or head with its all-reduces in units of a layer's: the evaluation knows one size."""
+    size = body.exchanged or body.boundary
+    volume = block.reductions * (block.exchanged or block.boundary)
+    return replace(block, reductions=round(volume / size) if size else 0, exchanged=0)
 
 
 def node_blocks(graph: Graph) -> dict[str, Block]:
     """Each operator of a graph as a block of its own, by its number: for schedules and tables of operators."""
-    gradients = graph.needs_gradient()
-    placed = {id(item.node): item for item in _place(graph, gradients)}
-    found = {}
-    for number, node in enumerate(graph.nodes):
-        if node.is_data:
-            continue
-        item = placed[id(node)]
-        found[str(number)] = Block(
-            node.name, 1, "body", item.products, item.passes, node.parameters, item.parameters_split, 0,
-            node.counts.elements, Saved(0, 0, 0, 0, 0), _kernels(item), attention=node.counts.attention,
-        )  # fmt: skip
-    return found
+    return {
+        str(number): Block(
+            item.node.name, 1, "body", item.products, item.passes, item.node.parameters, item.split_parameters, 0,
+            item.node.counts.elements, Saved(0, 0, 0, 0, 0), item.kernels, attention=item.node.counts.attention,
+        )
+        for number, item in place(graph).items()
+    }  # fmt: skip

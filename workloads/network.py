@@ -32,6 +32,34 @@ class Network(Protocol):
     def divisors(self) -> Mapping[str, int]: ...
 
 
+def classes_of(network: Network, sequence: int) -> tuple[Block, ...]:
+    """Block classes of a network: one "first", one "last", any number of "body" (or "lead") between them.
+
+    A network that is a graph has a class for each kind of its layers (`GraphNetwork.classes`)."""
+    classes = getattr(network, "classes", None)
+    return network.blocks(sequence) if classes is None else tuple(classes(sequence))
+
+
+def chain_of(network: Network, sequence: int) -> tuple[tuple[int, int], ...]:
+    """Runs of equal layers along the pipeline: ((number of the class among those of the body, layers), ...).
+
+    A network without `chain(sequence)` has its classes in the order in which `blocks` lists them."""
+    counts = [block.count for block in classes_of(network, sequence) if block.place in ("lead", "body")]
+    given = getattr(network, "chain", None)
+    if given is None:
+        return tuple(enumerate(counts))
+    found = tuple((int(number), int(run)) for number, run in given(sequence))
+    held = dict.fromkeys(range(len(counts)), 0)
+    for number, run in found:
+        held[number] = held.get(number, 0) + run
+    if held != dict(enumerate(counts)) or any(run < 1 for _, run in found):
+        allowed = ", ".join(f"{number}: {count}" for number, count in enumerate(counts))
+        raise ValueError(
+            f"network {network.name!r}: chain: found {found}, allowed: runs >= 1 of so many layers a class: {allowed}"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Workload:
     """One network with its batch.

@@ -7,6 +7,7 @@ It does not know any hardware. Theory: docs/models/workloads.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -201,6 +202,9 @@ class Saved:
               recomputation (scores, softmax, mask)
     statistics  divided by the tensor degree; a fused attention kernel's row statistics (4 B each)
     input     the block's input, kept by full recomputation (divided with sequence parallelism)
+    sequence_fixed, tensor_fixed, core_fixed   of the first three, bytes whose width does not follow the activations':
+              one-byte masks (dropout, relu), fp32 statistics, probabilities and logits, indices.  Activations of w
+              bytes keep (sequence - sequence_fixed) w / 2 + sequence_fixed, and so on; `statistics` are all fixed
     """
 
     sequence: int
@@ -208,6 +212,9 @@ class Saved:
     core: int
     statistics: int
     input: int
+    sequence_fixed: int = 0
+    tensor_fixed: int = 0
+    core_fixed: int = 0
 
 
 @dataclass(frozen=True)
@@ -238,11 +245,14 @@ class Block:
                  before the body, all on the first stage)
     parameters   exact number of one block, of which `parameters_split` are divided by the tensor degree
                  and `parameters_grouped` are divided into `group_count` indivisible groups
+    pieces       of `parameters_split`, those in whole pieces (heads, columns, rows of a table): (pieces, parameters),
+                 ...; a device holds ceil(pieces / tensor) of each, and its part of the others
     reductions   forward all-reduces over the tensor axis (the backward pass has as many),
                  each of `boundary` elements a sample
     boundary     elements a sample that the block passes on
     kernels      device kernels one forward pass launches (an eager framework issues each from the host)
-    shared_parameters   of `parameters`, those that are the same tensor as another block's (a tied head)
+    shared_parameters   of `parameters`, those that are the same tensor as another block's (a tied head), and
+                 shared_pieces the whole pieces that it is split into (0: any)
     recomputed   full recomputation repeats its forward pass (embedding and head never are)
     parameters_expert   of `parameters`, those of routed experts: divided by the expert degree, not among
                  `parameters_split` (all of them are divided by the tensor degree where experts are)
@@ -289,6 +299,8 @@ class Block:
     attention: Attention | tuple[Attention, ...] | None = None
     cells: tuple[Cell, ...] = ()
     exchanged: int = 0
+    pieces: tuple[tuple[int, int], ...] = ()
+    shared_pieces: int = 0
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
@@ -296,6 +308,19 @@ class Block:
         if self.attention is None:
             return ()
         return self.attention if isinstance(self.attention, tuple) else (self.attention,)
+
+    @property
+    def moved(self) -> int:
+        """Elements read and written forward of one sample, but for weights: the samples of a micro-batch share them."""
+        products = sum(
+            one.repeats * one.groups * (
+                one.m * one.k * min(one.stride, one.window) / one.window
+                + one.m * (one.n + one.n_groups * one.n_group_width) + (0 if one.weight else one.k * one.n)
+            )
+            for one in self.matmuls
+        )  # fmt: skip
+        passes = sum(one.elements * one.repeats * (one.reads + one.writes) for one in self.vectors)
+        return ceil(products + passes)
 
     @property
     def layers(self) -> int:
@@ -332,7 +357,18 @@ class Block:
         if self.parameters_grouped:
             width = self.parameters_grouped / self.group_count
             grouped = np.maximum(np.ceil(self.group_count / tensor), 1.0) * width
-        return whole + self.parameters_split / tensor + grouped
+        uneven = self.parameters_split - sum(parameters for _, parameters in self.pieces)
+        split: Any = uneven / tensor
+        for pieces, parameters in self.pieces:
+            split = split + np.ceil(pieces / tensor) * (parameters / pieces)
+        return whole + split + grouped
+
+    def shared_on_device(self, tensor: Any) -> Any:
+        """Of the parameters of one block on one device, those that are the same tensor as another block's."""
+        tensor = np.asarray(tensor, dtype=float)
+        if not self.shared_pieces:
+            return self.shared_parameters / tensor
+        return np.ceil(self.shared_pieces / tensor) * (self.shared_parameters / self.shared_pieces)
 
     def expert_parameters(self, tensor: Any, expert: Any, expert_tensor: Any) -> Any:
         """Parameters of the routed experts of one block on one device."""

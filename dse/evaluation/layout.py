@@ -259,7 +259,7 @@ def _pass_messages(at: dict[str, Any], blocks: dict[str, Block], training: Train
         )
     if np.any((at["zero_stage"] >= 2) | (at["hosted"] > 0)):
         outside = blocks["first"].dense_parameters(t) + blocks["last"].dense_parameters(t)
-        outside = outside - blocks["last"].shared_parameters / t
+        outside = outside - blocks["last"].shared_on_device(t)
         split = (at["group"], at["group_distance"])
         layer, ends = Message(*split, body.dense_parameters(t)), Message(*split, outside)
         if blocks["lead"].count:
@@ -279,7 +279,7 @@ def _reduction_messages(
 ) -> dict[str, Any]:  # fmt: skip
     """Parameters whose gradients are reduced, of the stage with most of them, and a tied embedding's gradient."""
     pick = reductions.pick
-    shared = blocks["last"].shared_parameters
+    shared = blocks["last"].shared_on_device(at["tensor"])
     has_last = pick(found.has_last)
     experts = rows = None
     if blocks["body"].sparse:
@@ -295,7 +295,7 @@ def _reduction_messages(
         "tied": Message(
             1.0 + has_last,
             at["pipeline_distance"] * np.maximum(at["pipeline"] - 1.0, 1.0),
-            has_last * (shared / at["tensor"] * training.gradient_bytes),
+            has_last * (shared * training.gradient_bytes),
         ),
     }
 

@@ -108,7 +108,7 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         on_stage = stages.held.parameters
     per_layer = body.dense_parameters(t)
     dense = (
-        on_stage[0] * per_layer + on_first + stages.is_single * (head_dense - head.shared_parameters / t),
+        on_stage[0] * per_layer + on_first + stages.is_single * (head_dense - head.shared_on_device(t)),
         on_stage[1] * per_layer * mid_exists,
         (on_stage[2] * per_layer + head_dense) * stages.has_last,
     )
@@ -120,7 +120,7 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
     activations, logits = _activations(plan, training, blocks, stages)
     exists = (1.0, mid_exists, stages.has_last)
     ends = (
-        embedding.dense_parameters(t) + stages.is_single * (head_dense - head.shared_parameters / t), 0.0,
+        embedding.dense_parameters(t) + stages.is_single * (head_dense - head.shared_on_device(t)), 0.0,
         head_dense * stages.has_last,
     )  # fmt: skip
     kinds = [

@@ -13,6 +13,7 @@ from dse.evaluation.stages import Sharing, Stages
 from workloads.network import Workload
 from workloads.operators import Block
 from workloads.plan import SCHEDULE, Plan
+from workloads.splits import indivisible
 
 ONE_F_ONE_B, ZERO_BUBBLE = SCHEDULE.index("1f1b"), SCHEDULE.index("zero_bubble")
 
@@ -87,6 +88,6 @@ def plan_violations(
     }
     if blocks["body"].cells:
         found["interleave needs layers of one kind"] = np.where(interleaved, 1.0, 0.0)
-    for name, size in workload.network.divisors().items():
-        found[f"{name} % tensor"] = remainder(float(size), plan.tensor)
+    for rule in indivisible(workload.network, workload.sequence):
+        found[f"{rule.name} % tensor"] = rule.remainder(plan.tensor)
     return found

@@ -25,6 +25,7 @@ import numpy as np
 
 from workloads.network import Workload
 from workloads.plan import ORDER, SCHEDULE, Plan
+from workloads.splits import indivisible
 
 ZERO_BUBBLE = SCHEDULE.index("zero_bubble")
 #: Value of a field where it has no effect.
@@ -164,9 +165,9 @@ def _paired(shapes: np.ndarray, groups: np.ndarray, most: Mapping[int, int]) -> 
 
 def _degrees(workload: Workload, devices: int, layers: int, space: PlanSpace) -> Iterator[dict[str, int]]:
     """Degrees whose product is `devices`."""
-    sizes = workload.network.divisors().values()
+    whole = indivisible(workload.network, workload.sequence)
     for tensor in divisors(devices):
-        if any(size % tensor for size in sizes) or (space.tensor and tensor not in space.tensor):
+        if any(rule.remainder(tensor) > 0 for rule in whole) or (space.tensor and tensor not in space.tensor):
             continue
         for pipeline in divisors(devices // tensor):
             if pipeline > layers or (space.pipeline and pipeline not in space.pipeline):

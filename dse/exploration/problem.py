@@ -32,6 +32,7 @@ from hw_models.technology import Technology
 from workloads.network import Workload
 from workloads.plan import CHOICES, SWITCHES, Plan
 from workloads.precision import Training
+from workloads.splits import indivisible
 
 #: Chunks of plans whose layouts a process keeps (about 5 MB each).
 KEPT_LAYOUTS = 40
@@ -155,7 +156,8 @@ class _Common:
     @property
     def constraints(self) -> tuple[str, ...]:
         """Every rule a design may break."""
-        divisible = (f"{name} % tensor" for name in self.scene.workload.network.divisors())
+        workload = self.scene.workload
+        divisible = (f"{rule.name} % tensor" for rule in indivisible(workload.network, workload.sequence))
         rules = [DEVICES_RULE, *PLAN_RULES, *divisible, "memory"]
         rules += [POWER_RULE] if max(self._values("chip.power_cap", self.scene.chip.power_cap)) > 0 else []
         return tuple(dict.fromkeys([*rules, *(metric for metric, _, _ in self.goals.limits)]))

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workloads.cells import cells
 from workloads.graph import Graph
 from workloads.graph_network import GraphNetwork
-from workloads.lowering import cells, node_blocks
+from workloads.lowering import node_blocks
 from workloads.network import Network
 from workloads.operators import Block, Matmul, Vector
 from workloads.published import default_sequence, names, sample

@@ -7,6 +7,7 @@ from math import prod
 
 import pytest
 
+from workloads.cells import cells
 from workloads.graph import Graph
 from workloads.graph_network import GraphNetwork
 from workloads.layers.convolution import Conv, Pool
@@ -14,9 +15,10 @@ from workloads.layers.dense import Linear
 from workloads.layers.losses import CrossEntropy
 from workloads.layers.norms import BatchNorm, LayerNorm
 from workloads.layers.pointwise import Activation, Add, Concat, Dropout, Flatten, GlobalPool, Slice
-from workloads.lowering import cells, lower, merged, node_blocks
+from workloads.lowering import lower, node_blocks
 from workloads.networks import GRAPHS
 from workloads.operators import Matmul
+from workloads.placing import merged
 
 
 def chain(*operators, shape=(4, 8, 8)) -> Graph:
@@ -127,7 +129,8 @@ def test_masks_are_kept_beside_tensors() -> None:
 def test_losses_keep_fp32_in_a_block_of_their_own() -> None:
     first, layers, last = lower(chain(Conv(5, 1), GlobalPool(), CrossEntropy()))
     assert (first.name, layers.name, last.name) == ("data", "layers", "loss")
-    assert last.saved.sequence == 4 * 5 and last.flops == 0 and layers.parameters == 5 * 4 + 5
+    # fp32 probabilities of classes that the tensor axis splits
+    assert last.saved.tensor == last.saved.tensor_fixed == 4 * 5 and last.flops == 0 and layers.parameters == 5 * 4 + 5
     assert [block.place for block in (first, layers, last)] == ["first", "body", "last"]
 
 

@@ -51,17 +51,9 @@ def test_a_gpt2_layer_of_operators_counts_what_the_decoder_transformer_counts():
     body = lower(graph)[1]
     assert products(graph) == block.flops
     assert graph.parameters - 7 * h == block.parameters
-    assert body.parameters_split - 7 * h == block.parameters_split + block.parameters_grouped
+    assert (body.parameters_split, body.parameters_grouped) == (block.parameters_split, block.parameters_grouped)
     assert body.attentions == block.attentions
-    kept = block.saved.sequence + block.saved.tensor
-    # norms keep a mean and a deviation a row beside; the embedding's result is the layer's input, kept here too
-    assert body.saved.sequence + body.saved.tensor == kept + 2 * 8 * s
-    assert body.saved.tensor == block.saved.tensor
-    assert body.saved.core == block.saved.core
-    assert body.saved.statistics == block.saved.statistics
-    assert sum(vector.elements * vector.repeats * (vector.reads + vector.writes) for vector in body.vectors) == (
-        sum(vector.elements * (vector.reads + vector.writes) for vector in block.vectors) + 2 * s * h
-    )
+    assert replace(body, name=block.name) == block
 
 
 def test_a_grouped_gated_layer_counts_what_the_decoder_transformer_counts():
@@ -79,9 +71,8 @@ def test_a_grouped_gated_layer_counts_what_the_decoder_transformer_counts():
     body = lower(graph)[1]
     assert products(graph) == block.flops
     assert graph.parameters - 7 * h == block.parameters
-    assert body.saved.tensor == block.saved.tensor
-    assert body.saved.core == block.saved.core == 2 * 8 * s * s
-    assert body.saved.sequence == block.saved.sequence + 2 * 4 * s
+    assert block.saved.core == 2 * 8 * s * s
+    assert replace(body, name=block.name) == block
 
 
 def test_latent_attention_counts_what_the_decoder_transformer_counts():

@@ -158,7 +158,7 @@ def test_norms_of_a_layer_are_counted_and_kept_as_the_type_has_them() -> None:
     def kept(kind: str) -> int:
         tree = {"model_type": kind, "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4}
         body = read(tree).network.blocks(5)[1]
-        norms = next(one.elements for one in body.vectors if one.name == "norm")
+        norms = next(one.elements * one.repeats for one in body.vectors if one.name == "norm")
         assert norms == 5 * 8 * {"llama": 2, "gemma2": 4, "olmo2": 2, "phi": 1, "gpt_neox": 2}[kind]
         return body.saved.sequence // (5 * 8)
 

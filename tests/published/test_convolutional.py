@@ -131,7 +131,7 @@ def test_training_computes_three_times_the_forward_pass_less_the_first_input_gra
 @pytest.mark.parametrize("name", NAMES)
 def test_every_network_ends_in_a_loss_and_has_layers_to_cut(name: str) -> None:
     first, layers, loss = network(name).blocks(1)
-    assert loss.vectors and all(one.loss for one in loss.vectors)
+    assert any(one.loss for one in loss.vectors) and not loss.matmuls
     assert len(layers.cells) >= 7 and not first.parameters and not loss.parameters
     assert layers.saved.sequence + layers.saved.tensor > 0 and layers.kernels > layers.layers
 

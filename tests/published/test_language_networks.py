@@ -65,10 +65,15 @@ def test_bert_predicts_twenty_words_of_each_128_tokens():
 
 @pytest.mark.parametrize("name", sorted(set(NETWORKS) - SLOW))
 def test_cells_hold_all_parameters_and_products(name):
-    graph, layers = NETWORKS[name].graph(), body(name)
-    assert sum(cell.parameters for cell in layers.cells) == graph.parameters == layers.parameters
-    assert sum(cell.flops for cell in layers.cells) == graph.flops == layers.flops
-    assert layers.parameters_split <= layers.parameters
+    """Whether they are layers with counts or one body of cells."""
+    graph, blocks = NETWORKS[name].graph(), NETWORKS[name].blocks(NETWORKS[name].sequence)
+    assert sum(one.count * (one.parameters - one.shared_parameters) for one in blocks) == graph.parameters
+    assert sum(one.count * one.flops for one in blocks) == graph.flops
+    for one in blocks:
+        assert one.parameters_split + one.parameters_grouped <= one.parameters
+        if one.cells:
+            assert sum(cell.parameters for cell in one.cells) == one.parameters
+            assert sum(cell.flops for cell in one.cells) == one.flops
 
 
 @pytest.mark.parametrize("name", sorted(set(NETWORKS) - SLOW))
@@ -120,7 +125,7 @@ def test_the_decoder_transformers_of_wham_are_in_the_other_table():
 
 
 def test_a_tensor_split_of_bert_divides_all_large_matrices():
-    layers = body("bert-large")
-    copied = layers.parameters - layers.parameters_split
+    blocks = NETWORKS["bert-large"].blocks(512)
+    copied = sum(one.count * (one.parameters - one.parameters_split - one.parameters_grouped) for one in blocks)
     # norms, position and type tables, output biases and the first-token head's small matrix
-    assert copied < 0.005 * layers.parameters
+    assert copied < 0.005 * NETWORKS["bert-large"].graph(512).parameters

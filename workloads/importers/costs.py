@@ -12,6 +12,7 @@ from typing import Literal
 
 from workloads.graph import Counts, Shape
 from workloads.importers.tracing import Tensor, sample
+from workloads.layers.attention_core import core_matmuls, kept_scores, softmax
 from workloads.layers.convolution import Conv, ConvTranspose, Pool
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import Embedding
@@ -19,7 +20,6 @@ from workloads.layers.norms import BatchNorm, GroupNorm, LayerNorm, LocalRespons
 from workloads.layers.pointwise import ACTIVATIONS, Activation, Add, Dropout, Multiply, copy
 from workloads.layers.recurrent import GRU, LSTM
 from workloads.operators import Attention, Matmul, Vector
-from workloads.parts import core_matmuls, softmax
 
 Keeps = tuple[Literal["inputs", "result"], ...]
 
@@ -64,7 +64,7 @@ def combined(kind: str, inputs: Sequence[Tensor], shape: Shape) -> Counts:
     if kind in ("where", "max", "min"):
         one = Vector(kind, elements, reads=reads, writes=1.0, backward_reads=1.5, backward_writes=float(len(flowing)),
                      operations=number, backward_operations=number)  # fmt: skip
-        return Counts(sample(shape), passes=(one,), kept_bytes=elements, mixing="channels")
+        return Counts(sample(shape), passes=(one,), kept_bytes=elements, kept_fixed=elements, mixing="channels")
     if len(real) < 2:  # scaled by a constant
         operations = 1 if kind in ("mul", "div") else 4
         one = Vector(kind, elements, reads=reads, writes=1, backward_reads=1.0 + (operations > 1), backward_writes=1,
@@ -200,7 +200,7 @@ def attention(shape: Shape, core: Attention, *, biased: bool) -> Counts:
     return Counts(
         sample(shape), products=core_matmuls(core), passes=tuple(passes), keeps=("inputs", "result"),
         mixing="channels" if core.heads > 1 else "whole", attention=core, inner=1,
-        kept_core=2 * core.heads * core.queries * core.keys,
+        kept_core=kept_scores(False, core)[0],
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
-"""Operators of transformer layers: residuals, attention and feed-forward; norms are in `workloads.layers.norms`.
+"""Operators of transformer layers: residuals, attention and feed-forward.
 
+Norms are in `workloads.layers.norms`, experts in `workloads.layers.experts`.
 Inputs are (tokens, features) of one sample.  Attention and feed-forward bring their splits over the tensor axis: by
 heads and by inner columns, with one all-reduce of the result each.  Theory: docs/models/networks.md.
 """
@@ -11,10 +12,10 @@ from math import prod
 from typing import Literal
 
 from workloads.graph import Counts, Shape
+from workloads.layers.attention_core import core_matmuls, kept_scores, softmax
 from workloads.layers.checks import at_least, need
 from workloads.layers.pointwise import PIECES
 from workloads.operators import Attention, Matmul, Vector
-from workloads.parts import core_matmuls, softmax
 
 #: Vector operations an element of activations inside a feed-forward layer, forward and backward.
 INNER_ACTIVATIONS = {"relu": (1, 1), "gelu": (8, 12), "silu": (8, 12)}
@@ -31,24 +32,26 @@ def rows_and_width(shapes: tuple[Shape, ...], number: int = 1) -> tuple[int, int
 
 @dataclass(frozen=True)
 class Residual:
-    """Sum of a layer's input and its result, after dropout of the latter.
+    """Sum of a layer's input and its results, each of these after dropout: one, or two that read the same input.
 
-    Backward adds the gradients of both branches and applies the mask (one byte an element, kept).
+    Backward adds the gradients of both branches of the input and applies the masks (one byte an element, kept).  The
+    sum is one kernel, a dropout another.
     """
 
     dropout: bool = True
 
     def counts(self, *shapes: Shape) -> Counts:
-        """Both read, the sum and the mask written."""
-        if len(shapes) != 2 or shapes[0] != shapes[1]:
-            raise ValueError(f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: two equal ones")
-        number = prod(shapes[0])
-        mask = 0.5 if self.dropout else 0.0
+        """All read, the sum and the masks written."""
+        if len(shapes) < 2 or any(shape != shapes[0] for shape in shapes):
+            raise ValueError(f"inputs: found shapes {', '.join(map(str, shapes))}, allowed: two equal ones, or more")
+        number, masks = prod(shapes[0]), len(shapes) - 1 if self.dropout else 0
         one = Vector(
-            "residual", number, reads=2, writes=1 + mask, backward_reads=3 + mask if self.dropout else 2,
-            backward_writes=2 if self.dropout else 1, pieces=2.0 if self.dropout else 1.0,
+            "residual", number, reads=len(shapes), writes=1 + 0.5 * masks, backward_reads=2 + 1.5 * masks,
+            backward_writes=1 + masks, pieces=2.0 if self.dropout else 1.0,
         )  # fmt: skip
-        return Counts(shapes[0], passes=(one,), kept_bytes=number if self.dropout else 0)
+        return Counts(
+            shapes[0], passes=(one,), kept_bytes=number * masks, kept_fixed=number * masks, kernels=masks, sums=True
+        )
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,11 @@ class MultiHeadAttention:
                  that share them)
     buckets      rows of a table of score biases by distance, one number a head (T5); 0 for layers that reuse it
     scores_biased   scores get such a bias
-    rotary, qk_norm, dropout   as in `DecoderTransformer`; dropout: of the attention weights
+    rotary, rotary_dim   queries and keys are rotated by position: rotary_dim columns of a head, 0: all
+    qk_norm      a norm of each head's queries and of its keys after the projection; it trains qk_norm_weights numbers a
+                 column (1: scale, 2: and shift, 0: none), the same for all heads unless qk_norm_whole
+    sinks        a learned score a head that attention may spend weight on
+    dropout      of the attention weights
     context_is_data   the second input needs no gradient (a frozen text encoder)
 
     Kept: queries, keys, values and the output of the core; scores apart.
@@ -93,11 +100,15 @@ class MultiHeadAttention:
     qk_norm: bool = False
     dropout: bool = True
     context_is_data: bool = False
+    rotary_dim: int = 0
+    qk_norm_weights: int = 1
+    qk_norm_whole: bool = False
+    sinks: bool = False
 
     def __post_init__(self) -> None:
         problems = at_least(1, heads=self.heads) + at_least(
             0, head_dim=self.head_dim, width=self.width, kv_heads=self.kv_heads, window=self.window,
-            memory=self.memory, buckets=self.buckets,
+            memory=self.memory, buckets=self.buckets, rotary_dim=self.rotary_dim, qk_norm_weights=self.qk_norm_weights,
         )  # fmt: skip
         if self.biases not in ("all", "qkv", "projection", "none"):
             problems.append(f"biases: found {self.biases!r}, allowed: all, qkv, projection, none")
@@ -123,19 +134,20 @@ class MultiHeadAttention:
         if self.relative:
             products = (Matmul("positions", rows, seen, head_dim, groups=self.heads, split="groups", weight=False),
                         *products)  # fmt: skip
-        weights = hidden * query + features * 2 * key + query * width
-        positions = hidden * query if self.relative else 0
-        inner_biases = (query + 2 * key) if self.biases in ("all", "qkv") else 0
-        inner_biases += 2 * query if self.relative_biases else 0
-        outer = (width if self.biases in ("all", "projection") else 0) + (2 * head_dim if self.qk_norm else 0)
-        split = weights + positions + inner_biases + self.buckets * self.heads
+        inner_biases = self.biases in ("all", "qkv")
+        split = hidden * query + query * width + inner_biases * query + self.buckets * self.heads
+        split += (hidden * query if self.relative else 0) + (2 * query if self.relative_biases else 0)
+        split += self.heads if self.sinks else 0
+        grouped = features * 2 * key + inner_biases * 2 * key
+        outer = (width if self.biases in ("all", "projection") else 0) + self._norm_parameters(query, key, head_dim)
+        scores_kept, mask = kept_scores(self.dropout, core)
         kept = 2 * (rows * query + 2 * context * key + rows * query)
         kept += 2 * (rows * query + context * key) if self.qk_norm else 0
         return Counts(
             result=(*shapes[0][:-1], width),
-            parameters=split + outer,
+            parameters=split + grouped + outer,
             products=(*projections, *products),
-            passes=self._passes(core, rows * query + context * key, scores),
+            passes=self._passes(core, rows * self.heads + context * kv_heads, scores),
             keeps=("inputs",),
             kept_bytes=kept,
             mixing="own",
@@ -143,8 +155,16 @@ class MultiHeadAttention:
             attention=None if self.relative else core,
             inner=len(products),
             split_parameters=split,
-            kept_core=(5 if self.dropout else 2) * scores,
+            pieces_split=self.heads,
+            grouped_parameters=grouped,
+            kept_core=scores_kept,
+            core_fixed=mask,
         )
+
+    def _norm_parameters(self, query: int, key: int, head_dim: int) -> int:
+        """Parameters of the norms of queries and keys."""
+        columns = query + key if self.qk_norm_whole else 2 * head_dim
+        return self.qk_norm_weights * columns if self.qk_norm else 0
 
     def _projections(self, crosses: bool, rows: int, hidden: int, *, context: int, features: int) -> tuple[Matmul, ...]:
         """Products that make queries, keys and values."""
@@ -160,11 +180,9 @@ class MultiHeadAttention:
                    input_gradient=not self.context_is_data),
         )  # fmt: skip
 
-    def _passes(self, core: Attention, rotated: int, scores: int) -> tuple[Vector, ...]:
-        """Softmax, and what comes before it."""
-        # apart: scale, mask, softmax, and the kernels of dropout
-        seen = replace(core, causal=False) if self.relative else core
-        found = [replace(softmax(self.dropout, seen), pieces=2.5 if self.dropout else 2.0)]
+    def _passes(self, core: Attention, heads: int, scores: int) -> tuple[Vector, ...]:
+        """Softmax, and what comes before it; heads: vectors of queries and keys, of all rows."""
+        found = [softmax(self.dropout, replace(core, causal=False) if self.relative else core)]
         if self.relative:
             # queries for either product; positions' scores joined with a column of zeros and seen in another shape, its
             # gradient put into zeros; both scores summed and scaled, then masked, each gradient masked and scaled
@@ -181,9 +199,11 @@ class MultiHeadAttention:
             found.append(Vector("score bias", scores, backward_reads=1, backward_writes=0, operations=1,
                                 backward_operations=1, split="tensor", core=True))  # fmt: skip
         if self.rotary:
-            found.append(Vector("rotary", rotated, backward_reads=1, operations=4, split="tensor"))
+            turned = heads * (self.rotary_dim or core.head_dim)
+            found.append(Vector("rotary", turned, backward_reads=1, operations=4, split="tensor"))
         if self.qk_norm:
-            found.append(Vector("query and key norm", rotated, operations=8, backward_operations=16, split="tensor"))
+            found.append(Vector("query and key norm", heads * core.head_dim, operations=8, backward_operations=16,
+                                split="tensor"))  # fmt: skip
         return tuple(found)
 
 
@@ -191,7 +211,11 @@ class MultiHeadAttention:
 class LatentAttention:
     """Multi-head latent attention: keys and values are widened from one narrow vector a token.
 
-    As `workloads.parts.latent_attention`                                     [DeepSeek-V2, arXiv 2405.04434, 2.1]
+    c = norm(x W_down), (K, V) = c W_up, K also gets `rotary_dim` columns that all heads share; queries likewise from
+    `query_rank` columns, or straight from x where it is 0.                  [DeepSeek-V2, arXiv 2405.04434, 2.1]
+    Training widens keys and values (the absorbed form is for inference), so a head works on head_dim + rotary_dim
+    columns of Q and K and on value_dim of V.  Weights of the down projections are copied by tensor ranks, which share
+    their work (each for its tokens, or its columns); the narrow vectors are kept before and after their norms.
     head_dim, value_dim, rotary_dim   columns of a head of Q and K, of V (0: head_dim), and the rotary ones beside them
     key_value_rank, query_rank        width of the narrow vectors (query_rank 0: queries straight from x)
     """
@@ -230,25 +254,30 @@ class LatentAttention:
             down.append(Matmul("query", rows, query, hidden, split="n"))
             split += hidden * query
         inner = (*up, *core_matmuls(core), Matmul("projection", rows, hidden, value, split="k"))
-        normed, scores = narrow + self.query_rank, self.heads * rows * rows
+        normed = narrow + self.query_rank
+        scores_kept, mask = kept_scores(self.dropout, core)
         return Counts(
             result=shapes[0],
             parameters=copied + split,
             products=(*down, *inner),
             passes=(
                 softmax(self.dropout, core),
+                # rotates the rotary columns and joins them with the others, for queries and keys
                 Vector("rotary", 2 * rows * query, backward_reads=1, operations=1, backward_operations=1,
                        split="tensor"),
                 Vector("latent norm", rows * normed, operations=8, backward_operations=16, split="sequence"),
             ),
             keeps=("inputs",),
             kept_bytes=2 * rows * (2 * query + 2 * value) + 2 * rows * 2 * normed,
+            kept_whole=2 * rows * 2 * normed,
             mixing="own",
             reductions=1,
             attention=core,
             inner=len(inner),
             split_parameters=split,
-            kept_core=(5 if self.dropout else 2) * scores,
+            pieces_split=self.heads,
+            kept_core=scores_kept,
+            core_fixed=mask,
         )  # fmt: skip
 
 
@@ -286,10 +315,10 @@ class FeedForward:
                    pieces=PIECES.get(self.activation, 1.0))
         ]  # fmt: skip
         kept = 2 * rows * (columns + self.inner)
+        dropped = self.inner * rows if self.dropout else 0
         if self.dropout:
-            dropped = self.inner * rows
             passes.append(Vector("inner dropout", dropped, writes=1.5, backward_reads=1.5, split="tensor", pieces=2.5))
-            kept += rows * self.inner
+            kept += dropped
         split = hidden * columns + self.inner * width + (columns if self.bias else 0)
         return Counts(
             result=(*shapes[0][:-1], width),
@@ -300,10 +329,12 @@ class FeedForward:
             passes=tuple(passes),
             keeps=("inputs",),
             kept_bytes=kept,
+            kept_fixed=dropped,
             mixing="own",
             reductions=1,
             inner=1,
             split_parameters=split,
+            pieces_split=self.inner,
         )  # fmt: skip
 
 

@@ -223,8 +223,9 @@ class Pool:
             backward_writes=ratio, operations=taps, backward_operations=taps,
         )  # fmt: skip
         return Counts(
-            (channels, *out), passes=(one,), keeps=("inputs",), kept_bytes=index * elements, mixing="channels"
-        )
+            (channels, *out), passes=(one,), keeps=("inputs",), kept_bytes=index * elements,
+            kept_fixed=index * elements, mixing="channels",
+        )  # fmt: skip
 
 
 def _windows(size: int, kernel: int, stride: int, added: int, before: int, ceil: bool) -> int:

@@ -12,10 +12,14 @@ from workloads.operators import Matmul, Vector
 
 @dataclass(frozen=True)
 class Linear:
-    """y = x W + b on the last axis: (..., inputs) -> (..., outputs)."""
+    """y = x W + b on the last axis: (..., inputs) -> (..., outputs).
+
+    copied   every tensor rank holds the weights and does the whole product
+    """
 
     outputs: int
     bias: bool = True
+    copied: bool = False
 
     def __post_init__(self) -> None:
         need(at_least(1, outputs=self.outputs))
@@ -34,5 +38,5 @@ class Linear:
             products=(Matmul("linear", number, self.outputs, width),),
             passes=(bias,) if self.bias else (),
             keeps=("inputs",),
-            mixing="dense",
+            mixing="whole" if self.copied else "dense",
         )

@@ -35,7 +35,11 @@ class Embedding:
         table = self.rows * self.width
         one = Vector("look-up", prod(shape) * self.width, reads=1, writes=1, backward_reads=3, backward_writes=2,
                      split="sequence")  # fmt: skip
-        return Counts((*shape, self.width), table, passes=(one,), mixing="own", reductions=1, split_parameters=table)
+        # beside it: ids of a rank's rows, or their mask
+        return Counts(
+            (*shape, self.width), table, passes=(one,), mixing="own", reductions=1, split_parameters=table,
+            pieces_split=self.rows, kernels=1, looks_up=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,7 @@ class AdaptiveEmbedding:
             kept_bytes=2 * gathered,
             mixing="own",
             inner=len(products),
+            looks_up=True,
         )
 
 
@@ -335,6 +340,7 @@ class AdaptiveSoftmax:
             keeps=("inputs",),
             # fp32 probabilities
             kept_bytes=4 * logits + 2 * sum(one.m * one.n for one in narrowed),
+            kept_fixed=4 * logits,
             mixing="own",
             inner=len(products) if narrowed else 0,
         )  # fmt: skip

@@ -52,7 +52,7 @@ class GroupNorm:
                      backward_operations=10)  # fmt: skip
         return Counts(
             shape, 2 * shape[0] if self.affine else 0, passes=(one,), keeps=("inputs",), kept_bytes=8 * self.groups,
-            mixing="channels" if self.groups > 1 else "whole",
+            kept_fixed=8 * self.groups, mixing="channels" if self.groups > 1 else "whole",
         )  # fmt: skip
 
 
@@ -72,13 +72,21 @@ class InstanceNorm:
 class LayerNorm:
     """Statistics of each row over one axis: the last (features), or 0 (channels of a map, ConvNeXt).
 
-    A row is read once and stays on chip; its mean and deviation (4 B each) are kept.
+    A row is read once and stays on chip.  Its mean and deviation (8 B a row) are left out of what is kept, as those of
+    batch norms are and as Korthikanti et al. 2022 do: 4 / width of its input.
     kind   "layer": scale and shift; "rms": no mean, scale alone
+    scale, bias   the scale is trained; so is the shift
     """
 
     axis: int = -1
     kind: str = "layer"
     bias: bool = True
+    scale: bool = True
+
+    @property
+    def weights(self) -> int:
+        """Numbers it trains a column."""
+        return self.scale + (self.kind == "layer" and self.bias)
 
     def __post_init__(self) -> None:
         if self.kind not in ("layer", "rms"):
@@ -89,14 +97,10 @@ class LayerNorm:
         shape = one_shape(shapes)
         width = shape[axis_of(self.axis, shape)]
         mean = self.kind == "layer"
-        one = Vector(f"{self.kind} norm", prod(shape), operations=8 if mean else 5,
-                     backward_operations=12 if mean else 9,
+        one = Vector("norm", prod(shape), operations=8, backward_operations=16,
                      # apart: mean, difference, square, mean, root, product, scale and shift are a kernel each
                      pieces=4.0 if mean else 3.0)  # fmt: skip
-        return Counts(
-            shape, width * (2 if mean and self.bias else 1), passes=(one,), keeps=("inputs",),
-            kept_bytes=prod(shape) // width * (8 if mean else 4),
-        )  # fmt: skip
+        return Counts(shape, width * self.weights, passes=(one,), keeps=("inputs",))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from workloads.graph import Counts, Shape
+from workloads.graph import Counts, Mixing, Shape
 from workloads.layers.checks import at_least, axis_of, need, one_shape
 from workloads.operators import Vector
 
@@ -162,7 +162,7 @@ class Dropout:
         # apart: random numbers, comparison, scale and product are a kernel each
         one = Vector("dropout", prod(shape), writes=1.5, backward_reads=1.5, operations=4, backward_operations=1,
                      pieces=2.5)  # fmt: skip
-        return Counts(shape, passes=(one,), kept_bytes=prod(shape), mixing="channels")
+        return Counts(shape, passes=(one,), kept_bytes=prod(shape), kept_fixed=prod(shape), mixing="channels")
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,8 @@ class Reduce:
         result = left if self.keep else tuple(size for at, size in enumerate(shape) if at not in gone) or (1,)
         one = _mean(self.kind, shape, left)
         kept = prod(left) * (self.kind == "max")
-        return Counts(result, passes=(one,), kept_bytes=kept, mixing="whole" if 0 in gone else "channels")
+        mixing: Mixing = "whole" if 0 in gone else "channels"
+        return Counts(result, passes=(one,), kept_bytes=kept, kept_fixed=kept, mixing=mixing)
 
 
 def _mean(name: str, before: Shape, after: Shape) -> Vector:

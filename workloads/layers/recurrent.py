@@ -131,7 +131,8 @@ class TransducerJoint:
         mask = 0.5 if self.dropout else 0.0
         one = Vector("joint", pairs * width, reads=small, writes=1 + mask, backward_reads=1 + mask,
                      backward_writes=small, operations=3, backward_operations=3)  # fmt: skip
-        return Counts((pairs, width), passes=(one,), kept_bytes=pairs * width, mixing="channels")
+        masks = pairs * width
+        return Counts((pairs, width), passes=(one,), kept_bytes=masks, kept_fixed=masks, mixing="channels")
 
 
 @dataclass(frozen=True)
@@ -162,4 +163,5 @@ class AlignmentLoss:
         # one kernel walks the lattice forward, one backward: no launch a step
         walk = Vector(f"{self.kind} lattice", lattice, reads=4, writes=2, backward_reads=4, backward_writes=2,
                       operations=10, backward_operations=10, loss=True)  # fmt: skip
-        return Counts((max(steps, 1),), passes=(softmax, walk), kept_bytes=4 * rows * classes + 4 * lattice)
+        kept = 4 * rows * classes + 4 * lattice
+        return Counts((max(steps, 1),), passes=(softmax, walk), kept_bytes=kept, kept_fixed=kept)

@@ -70,6 +70,7 @@ class StateSpace:
             keeps=("inputs",),
             # projections, convolution, result of the scan and of the norm, fp32 states of chunks
             kept_bytes=2 * tokens * (made + convolved + 2 * inner) + 4 * states,
+            kept_fixed=4 * states,
             mixing="own",
             reductions=1,
             inner=5,
