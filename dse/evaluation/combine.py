@@ -105,8 +105,8 @@ def reduction(rows: Rows, layout: Layout, traffic: Traffic, window: Any) -> Any:
     """Exposed gradient reduction: the last backward pass hides all but the last bucket, as far as it is long enough."""
     spread = layout.reductions.spread
     seconds = spread(traffic.gradients.time)
-    parameters = layout.messages.gradients.message * rows.training.gradient_bytes
-    hidden = spread(1.0 - np.minimum(rows.stack.gradient_bucket / np.maximum(parameters, 1.0), 1.0))
+    held = layout.messages.reduced_once(rows.training.gradient_bytes)
+    hidden = spread(1.0 - np.minimum(rows.stack.gradient_bucket / np.maximum(held, 1.0), 1.0))
     hides = rows.stack.overlap_efficiency * layout.plan.overlap_data
     return seconds - hides * np.minimum(seconds * hidden, window)
 

@@ -62,6 +62,18 @@ class Messages:
     rows: Message | None
     tied: Message
 
+    def reduced_once(self, gradient_bytes: float) -> Any:
+        """Bytes of gradients one device reduces after its last backward pass, dense, of experts and of touched rows.
+
+        Buckets are filled from all of them; `rows` counts the rows of every rank, of which a device owns one share.
+        """
+        held = self.gradients.message * gradient_bytes
+        if self.experts is not None:
+            held = held + self.experts.message * gradient_bytes
+        if self.rows is not None:
+            held = held + self.rows.message / self.rows.size
+        return held
+
 
 @dataclass(frozen=True)
 class Layout:

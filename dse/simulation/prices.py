@@ -71,7 +71,7 @@ def pieces(design: Design) -> Pieces:
     if np.size(step.time) != 1:
         raise ValueError(f"design: found {np.size(step.time)} designs in columns, allowed: one design of scalars")
     once, plan = layout.reductions.spread, layout.plan
-    parameters = _number(once(layout.messages.gradients.message)) * r.training.gradient_bytes
+    held = _number(once(layout.messages.reduced_once(r.training.gradient_bytes)))
     return Pieces(
         schedule=SCHEDULE[int(_number(plan.schedule))],
         micro_batches=int(_number(layout.stages.micro_batches)),
@@ -80,7 +80,7 @@ def pieces(design: Design) -> Pieces:
         overlaps_transfer=_number(plan.overlap_pipeline) > 0,
         reduction=_number(once(traffic.gradients.time)),
         # a stack without buckets reduces every gradient as it comes: buckets of a byte
-        buckets=max(1, int(np.ceil(parameters / max(_number(r.stack.gradient_bucket), 1.0)))),
+        buckets=max(1, int(np.ceil(held / max(_number(r.stack.gradient_bucket), 1.0)))),
         overlaps_reduction=_number(plan.overlap_data) > 0,
         overlap_efficiency=_number(r.stack.overlap_efficiency),
         gather=_number(once(traffic.gather.time)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dse.base.errors import ConfigError
+from dse.evaluation.layout import Message, Messages
 from dse.inputs.yaml.load import load_design
 from dse.testing import check_network
 from workloads.network import Workload
@@ -404,3 +405,12 @@ def test_a_configuration_describes_a_mixture_by_its_sizes(tmp_path):
     file.write_text(text.replace("1.25", "0"), encoding="utf-8")
     with pytest.raises(ConfigError, match="capacity_factor"):
         load_design(file)
+
+
+def test_gradients_of_experts_and_of_touched_rows_fill_buckets_beside_the_dense_ones() -> None:
+    # 10 dense and 30 expert parameters of 2 bytes, and 4 ranks that send 12 bytes of rows each: 20 + 60 + 12
+    none = Message(1.0, 1.0, 0.0)
+    dense = Messages(none, None, None, None, None, None, None, none, Message(8.0, 1.0, 10.0), None, None, none)
+    assert dense.reduced_once(2.0) == 20.0
+    mixed = replace(dense, experts=Message(2.0, 4.0, 30.0), rows=Message(4.0, 1.0, 48.0))
+    assert mixed.reduced_once(2.0) == 92.0
