@@ -17,6 +17,9 @@ from workloads.layers.embedding import Embedding
 from workloads.layers.norms import BatchNorm, LayerNorm
 from workloads.layers.pointwise import ACTIVATIONS, Activation, Add, Concat, Multiply
 
+#: Norms of rows, told apart by their passes: written out, they are several nodes of a file.
+NORMS = (LayerNorm(), LayerNorm(kind="rms"))
+
 
 def candidate(node: OnnxNode, counts: Counts, shapes: Sequence[Shape], biased: bool) -> Operator | None:
     """What it may be.
@@ -36,8 +39,8 @@ def candidate(node: OnnxNode, counts: Counts, shapes: Sequence[Shape], biased: b
         return Embedding(*shapes[0])
     if node.op == "BatchNormalization":
         return BatchNorm()
-    if name in ("layer norm", "rms norm"):
-        return LayerNorm(kind="layer" if name == "layer norm" else "rms")
+    if name == "norm":
+        return next((one for one in NORMS if one.counts(counts.result).passes == counts.passes), None)
     if node.op == "Concat" and shapes:
         axis = node.attributes.get("axis", 0) % max(len(shapes[0]), 1)
         return Concat(axis - (len(shapes[0]) > 1 and shapes[0][0] == 1))
