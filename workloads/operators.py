@@ -201,6 +201,9 @@ class Saved:
               recomputation (scores, softmax, mask)
     statistics  divided by the tensor degree; a fused attention kernel's row statistics (4 B each)
     input     the block's input, kept by full recomputation (divided with sequence parallelism)
+    sequence_fixed, tensor_fixed, core_fixed   of the first three, bytes whose width does not follow the activations':
+              one-byte masks (dropout, relu), fp32 statistics, probabilities and logits, indices.  Activations of w
+              bytes keep (sequence - sequence_fixed) w / 2 + sequence_fixed, and so on; `statistics` are all fixed
     """
 
     sequence: int
@@ -208,6 +211,9 @@ class Saved:
     core: int
     statistics: int
     input: int
+    sequence_fixed: int = 0
+    tensor_fixed: int = 0
+    core_fixed: int = 0
 
 
 @dataclass(frozen=True)

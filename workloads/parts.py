@@ -37,6 +37,7 @@ class Part:
     copied, split, grouped, expert   parameters that every tensor rank holds, that the tensor degree divides, that it
                    divides into whole key and value heads, and those of routed experts
     kept_sequence, kept_tensor       bytes kept for the backward pass, as in `Saved`
+    kept_fixed     of kept_sequence, bytes whose width does not follow the activations'
     routed         elements a sample of one all-to-all
     kernels        device kernels beside one an operator
     """
@@ -51,6 +52,7 @@ class Part:
     expert: int = 0
     routed: int = 0
     kernels: int = 0
+    kept_fixed: int = 0
 
 
 def biased(net: DecoderTransformer, linear: str) -> bool:
@@ -241,6 +243,7 @@ def routed_experts(net: DecoderTransformer, sequence: int) -> Part:
         vectors=(*vectors, *shared.vectors),
         kept_tensor=2 * rows * (h + columns + f) + shared.kept_tensor,
         kept_sequence=4 * s * net.experts,
+        kept_fixed=4 * s * net.experts,
         copied=h * net.experts + (net.experts if bias else 0) + shared.copied + (h if net.shared_gate else 0),
         split=shared.split,
         expert=net.experts * one_expert,

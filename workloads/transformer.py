@@ -231,7 +231,7 @@ class DecoderTransformer:
             # a dropout mask, and what the projection read
             saved=Saved(
                 sequence=(elements if self.dropout else 0) + 2 * sequence * self.embedding_dim,
-                tensor=0, core=0, statistics=0, input=0,
+                tensor=0, core=0, statistics=0, input=0, sequence_fixed=elements if self.dropout else 0,
             ),
             kernels=len(vectors) + 1 + bool(self.embedding_dim),
             recomputed=False,
@@ -282,6 +282,8 @@ class DecoderTransformer:
                 core=(5 if self.dropout else 2) * core.heads * s * s,
                 statistics=4 * core.heads * s,
                 input=2 * s * h,
+                sequence_fixed=(2 * s * h if self.dropout else 0) + mlp.kept_fixed,
+                core_fixed=core.heads * s * s if self.dropout else 0,
             ),
             kernels=len(matmuls) + len(vectors) + (2 if self.dropout else 0) + 2 + attention.kernels + mlp.kernels,
             parameters_expert=mlp.expert,
@@ -328,7 +330,7 @@ class DecoderTransformer:
             # final norm and head inputs, fp32 logits and their gradient-to-be
             saved=Saved(
                 sequence=2 * s * h * (1 + self.final_norm) + 2 * s * self.embedding_dim,
-                tensor=4 * s * vocabulary, core=0, statistics=0, input=0,
+                tensor=4 * s * vocabulary, core=0, statistics=0, input=0, tensor_fixed=4 * s * vocabulary,
             ),
             kernels=6 - (not self.final_norm) + bool(self.embedding_dim),
             shared_parameters=vocabulary * width if self.tied else 0,
