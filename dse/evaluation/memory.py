@@ -41,20 +41,26 @@ def saved_bytes(block: Block, plan: Plan, training: Training, *, recompute: Any)
 
     Korthikanti et al. 2022, eq. 1-4, per operator; without dropout or with gated MLPs as the operators say.
     Selective recomputation drops the attention core, full keeps the input only, per operator keeps every second
-    product's result and the attention's.  Context ranks keep their tokens' part.  Wider activations widen everything
-    but the logits, which are fp32 already (dropout masks too, which overstates fp32 training a little).
+    product's result and the attention's.  Context ranks keep their tokens' part.  Wider activations widen what is kept
+    in their format; masks of a byte, fp32 statistics, probabilities and logits, and indices stay as wide as they are.
     """
     t, samples = plan.tensor, plan.micro_batch / plan.context
-    scale = training.activation_bytes / 2.0
     over_sequence = np.where(plan.sequence_parallel > 0, t, 1.0)
-    kept = block.saved
+    kept, width = block.saved, training.activation_bytes
     core: Any = kept.statistics / t
     if training.attention == "materialized":
-        core = np.where((recompute == NONE), kept.core * scale / t, 0.0)
-    inner = 1.0 if block.place == "last" else scale
-    dense = kept.sequence * scale / over_sequence + kept.tensor * inner / t
+        core = np.where(recompute == NONE, _at_width(kept.core, kept.core_fixed, width) / t, 0.0)
+    dense = (
+        _at_width(kept.sequence, kept.sequence_fixed, width) / over_sequence
+        + _at_width(kept.tensor, kept.tensor_fixed, width) / t
+    )
     everything = dense * np.where(recompute == PER_OPERATOR, 0.5, 1.0) + core
-    return samples * np.where(recompute == FULL, kept.input * scale / over_sequence, everything)
+    return samples * np.where(recompute == FULL, _at_width(kept.input, 0, width) / over_sequence, everything)
+
+
+def _at_width(total: int, fixed: int, width: float) -> float:
+    """Bytes at activations of `width` bytes of what takes `total` at two, `fixed` of them whatever the width."""
+    return (total - fixed) * (width / 2.0) + fixed
 
 
 def largest_cell(block: Block) -> float:

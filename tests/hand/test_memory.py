@@ -53,6 +53,54 @@ def test_activations_of_a_layer_are_the_published_ones(plan: dict[str, int], per
     assert found[0] == pytest.approx(SBH * per_sbh, rel=1e-12)
 
 
+# one sample of a layer of GPT-3 175B: s = 2048, h = 12288, a = 96
+GPT3_SBH, GPT3_SCORES = 2048 * 12288, 96 * 2048 * 2048
+
+
+@pytest.mark.parametrize(
+    ("precision", "dropout", "expected"),
+    [
+        # 34 s b h + 5 a s^2 b
+        ("bf16", True, 34 * GPT3_SBH + 5 * GPT3_SCORES),
+        # two masks of s b h bytes, and one of a s^2 b, are as wide as before; the rest is twice as wide
+        ("fp32", True, (2 * 32 + 2) * GPT3_SBH + (2 * 4 + 1) * GPT3_SCORES),
+        ("tf32", True, 5_284_823_040),
+        # no masks: all of it is in the format of activations
+        ("fp32", False, 2 * (32 * GPT3_SBH + 2 * GPT3_SCORES)),
+    ],
+)
+def test_masks_of_a_byte_stay_a_byte_in_fp32(precision: str, dropout: bool, expected: int) -> None:
+    net = DecoderTransformer("gpt3", 96, 12288, 96, 4 * 12288, 51200, dropout=dropout)
+    block = blocks_by_place(Workload(net, 2048, 1))["body"]
+    training = Training(precision=precision, attention="materialized")  # type: ignore[arg-type]
+    chosen = columns(micro_batch=1)
+    assert saved_bytes(block, chosen, training, recompute=chosen.recompute)[0] == expected
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_fp32_logits_are_as_wide_in_every_format(precision: str) -> None:
+    net = DecoderTransformer("gpt3", 2, 64, 4, 256, 1024, dropout=False)
+    chosen = columns(micro_batch=3)
+    head = blocks_by_place(Workload(net, 16, 3))["last"]
+    width = {"bf16": 2, "fp32": 4}[precision]
+    found = saved_bytes(head, chosen, Training(precision=precision), recompute=chosen.recompute)  # type: ignore[arg-type]
+    # inputs of the last norm and of the head, and the logits
+    assert found[0] == 3 * 16 * (2 * width * 64 + 4 * 1024)
+
+
+def test_what_is_kept_grows_with_the_format_by_no_more_than_its_width() -> None:
+    for place in ("first", "body", "last"):
+        block = blocks_by_place(Workload(GPT_BLOCK, S, B))[place]
+        for recompute in range(4):
+            chosen = columns(micro_batch=B, recompute=recompute)
+            narrow, wide = (
+                saved_bytes(block, chosen, Training(precision=item, attention="materialized"),
+                            recompute=chosen.recompute)[0]  # type: ignore[arg-type]
+                for item in ("bf16", "fp32")
+            )  # fmt: skip
+            assert narrow <= wide <= 2 * narrow
+
+
 def layers_by_stage(pipeline: int, layers: int, split: int) -> list[int]:
     dealt = [0] * pipeline
     for unit in range(layers + 2 * split * (pipeline > 1)):
