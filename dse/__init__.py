@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dse.exploration.plans import PlanSpace
     from dse.inputs.catalogs import chips, clusters, networks, stacks
     from dse.inputs.networks import load_network
+    from dse.inputs.registry import register
     from dse.insight.account import comparison as compare
     from dse.insight.floor_plan import floor_plan as explain_chip
     from dse.insight.graph_schedule import schedule_graph
@@ -70,6 +71,7 @@ _HOMES = {
     "network_yaml": "workloads.importers.network_text:yaml_text",
     "networks": "dse.inputs.catalogs:networks",
     "plan": "dse.insight.planner:plan",
+    "register": "dse.inputs.registry:register",
     "replace": "dse.api.search:replace",
     "schedule_graph": "dse.insight.graph_schedule:schedule_graph",
     "search": "dse.api.search:search",
@@ -104,6 +106,7 @@ __all__ = [
     "network_yaml",
     "networks",
     "plan",
+    "register",
     "replace",
     "schedule_graph",
     "search",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dse.base.errors import ConfigError, Problem
-from dse.base.files import write_atomic
+from dse.base.files import file_name, write_atomic
 from dse.evaluation.design import Design
 from dse.exploration.run import Progress, SearchResult, Settings
 from dse.exploration.several import REGRET, SeveralProblem, regrets
@@ -95,7 +95,7 @@ def search_several(
     for workload in spec.workloads:
         name = workload.network.name
         one = replace(spec, name=f"{spec.name}-{name}", workloads=(workload,))
-        own = folder / "networks" / name if folder else None
+        own = folder / "networks" / file_name(name) if folder else None
         alone[name] = search(one, out=own, jobs=jobs, storage=storage, progress=progress)
         if alone[name].result.stopped == "interrupted":
             raise KeyboardInterrupt  # what is finished is recorded, and the same call goes on there
@@ -195,7 +195,7 @@ def write_several(report: SeveralReport, out: str | Path) -> dict[str, Path]:
     paths["common.json"] = folder / "common.json"
     write_atomic(paths["common.json"], json.dumps({"search": report.spec.name, "common": exact}, indent=1) + "\n")
     for name, one in report.alone.items():
-        write_outputs(one, folder / "networks" / name)
+        write_outputs(one, folder / "networks" / file_name(name))
     return paths
 
 

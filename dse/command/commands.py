@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dse.base.errors import ConfigError, Problem, nearest
+from dse.base.files import file_name
 from dse.command.calibrate import run_calibrate
 from dse.command.explain import run_compare, run_explain
 from dse.command.import_network import run_import
@@ -64,7 +65,7 @@ def run_search(options: Options) -> int:
 
     spec = load_search(options.config)
     shown = _Shown(options.quiet)
-    out = Path(options.out) if options.out else Path("out") / spec.name
+    out = Path(options.out) if options.out else Path("out") / file_name(spec.name)
     if len(spec.workloads) > 1:
         _refuse_intervals(options)
         return _search_several(options, spec, check_out(out), shown)

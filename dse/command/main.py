@@ -140,8 +140,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         options = _parse(arguments)
+    except SystemExit as end:  # help, version, or flags that are wrong
+        return int(end.code or 0)
+    try:
         from dse.command import commands
 
+        _register(options)
         status: int = getattr(commands, f"run_{options.command}")(options)
         sys.stdout.flush()
         return status
@@ -151,8 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dse: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit as end:
-        return int(end.code or 0)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
@@ -163,11 +165,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"dse: {where}{error.strerror or error}", file=sys.stderr)
         return FAILED
-    except Exception as error:  # a model that was plugged in, or a fault of ours: a user gets one message
+    except (Exception, SystemExit) as error:  # a model that was plugged in, or a fault of ours: a user gets one message
         if os.environ.get(TRACEBACK):
             raise
         print(f"dse: failed with {type(error).__name__}: {error}; {TRACEBACK}=1 shows where", file=sys.stderr)
         return FAILED
+
+
+def _register(options: argparse.Namespace) -> None:
+    """Import what --plugin names, so that data may name it."""
+    if getattr(options, "plugin", None):
+        from dse.inputs.registry import register
+
+        for name in options.plugin:
+            register(name)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -259,6 +270,7 @@ def _add_compare(command: _Parser) -> None:
         command.add_argument(side, metavar=side[0].upper() + side[1:], help=meaning)
     _add_design_flags(command, chip="")
     command.add_argument("--out", metavar="FILE", help="a picture of two floor plans, PNG or SVG")
+    _add_plugin(command)
     _add_json(command)
 
 
@@ -271,6 +283,7 @@ def _add_pareto(command: _Parser) -> None:
     command.add_argument("--objectives", metavar="A,B", help="front over these metrics instead")
     command.add_argument("--csv", metavar="FILE", help="write the table there")
     command.add_argument("--out", dest="to", metavar="DIR", help="write pareto.csv, designs.json, ... there")
+    _add_plugin(command)
     _add_uncertainty(command)
     _add_json(command)
 
@@ -352,6 +365,13 @@ def _add_uncertainty(command: _Parser) -> None:
     )  # fmt: skip
 
 
+def _add_plugin(command: _Parser) -> None:
+    command.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE:NAME",
+        help="your code that a result names; results run no code that is not given here (repeatable)",
+    )  # fmt: skip
+
+
 def _add_json(command: _Parser) -> None:
     command.add_argument("--json", action="store_true", help="exact base SI with units, for programs")
 
@@ -361,6 +381,7 @@ def _add_design(command: _Parser, *, chip: str = _CHIP) -> None:
     command.add_argument("--from", dest="origin", metavar="OUT", help="the output folder of a search")
     command.add_argument("--row", type=_whole(0), metavar="N", help="row of its front, 0 is the first (with --from)")
     _add_design_flags(command, chip=chip)
+    _add_plugin(command)
     _add_json(command)
 
 

@@ -30,7 +30,8 @@ from workloads.published import names as network_names
 from workloads.published import network as network_named
 
 __all__ = [
-    "default_catalog", "has_workload", "json_schema", "load_chip", "load_design", "load_search", "shipped_searches",
+    "default_catalog", "has_workload", "json_schema", "load_chip", "load_design", "load_search", "recorded_search",
+    "shipped_searches",
 ]  # fmt: skip
 
 Place = tuple[int, int]
@@ -65,6 +66,11 @@ SPECIAL_NUMBER = re.compile(r"[-+]?\.(?:inf|nan)", re.IGNORECASE)
 def load_search(path_or_name: str | Path, catalog: Catalog | None = None) -> SearchSpec:
     """The search of a file, or of a shipped one by its bare name; ConfigError lists every fault."""
     return _load(path_or_name, catalog, read_search)
+
+
+def recorded_search(text: str, path: str) -> SearchSpec:
+    """The search of a text that a result carries: data, whose `module:attribute` must have been registered."""
+    return replace(_said_by(text, path, replace(default_catalog(), data=True), read_search), path=path, text=text)
 
 
 def load_design(path: str | Path, catalog: Catalog | None = None) -> DesignSpec:
@@ -144,15 +150,22 @@ def _read(
     """What a file says, with its name and text."""
     name, content = _content(str(path))
     text = _decoded(content, name)
+    return _said_by(text, name, catalog or default_catalog(), read), name, text
+
+
+def _said_by(text: str, name: str, catalog: Catalog, read: Callable[[Any, Catalog], Read]) -> Read:
+    """What the text of a file says; names of files in it are seen from its folder."""
     tree = _Tree(name)
     data = tree.read(text)
+    spec = None
     try:
-        spec = read(data, replace(catalog or default_catalog(), folder=str(Path(name).parent)))
+        spec = read(data, replace(catalog, folder=str(Path(name).parent)))
     except ValidationError as error:
         tree.problems += [problem for fault in faults_of(error) for problem in tree.said(fault)]
     if tree.problems:
         raise ConfigError(_in_order(tree.problems, name))
-    return spec, name, text
+    assert spec is not None
+    return spec
 
 
 def _in_order(problems: list[Problem], name: str) -> list[Problem]:
