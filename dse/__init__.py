@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dse.inputs import importers
     from dse.inputs.catalogs import chips, clusters, networks, stacks
     from dse.inputs.networks import load_network
+    from dse.inputs.registry import register
     from hw_models.chip import Chip
     from hw_models.cluster import Cluster, Tier
     from hw_models.stack import Stack
@@ -76,6 +77,7 @@ _HOMES = {
     "network_yaml": "workloads.importers.network_text:yaml_text",
     "networks": "dse.inputs.catalogs:networks",
     "plan": "dse.api.plan:plan",
+    "register": "dse.inputs.registry:register",
     "replace": "dse.api.search:replace",
     "schedule_graph": "dse.api.graph:schedule_graph",
     "search": "dse.api.search:search",
@@ -113,6 +115,7 @@ __all__ = [
     "network_yaml",
     "networks",
     "plan",
+    "register",
     "replace",
     "schedule_graph",
     "search",

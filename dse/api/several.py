@@ -15,6 +15,7 @@ import numpy as np
 
 from dse.api.search import run_with, search
 from dse.base.errors import ConfigError, Problem
+from dse.base.files import file_name
 from dse.exploration.settings import Progress, Settings
 from dse.exploration.several import SeveralProblem
 from dse.inputs.spec import SearchSpec
@@ -45,7 +46,7 @@ def search_several(
     for workload in spec.workloads:
         name = workload.network.name
         one = replace(spec, name=f"{spec.name}-{name}", workloads=(workload,))
-        own = folder / "networks" / name if folder else None
+        own = folder / "networks" / file_name(name) if folder else None
         alone[name] = search(one, out=own, jobs=jobs, storage=storage, progress=progress)
         if alone[name].result.stopped == "interrupted":
             raise KeyboardInterrupt  # what is finished is recorded, and the same call goes on there

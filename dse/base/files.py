@@ -6,10 +6,28 @@ It does not lock and does not order several files; the archive of a search build
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["write_atomic"]
+__all__ = ["file_name", "write_atomic"]
+
+
+#: What a name of a file may not hold on any system: separators, control and reserved characters, a leading dot.
+_UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]|^[.\s]+|[.\s]+$')
+#: Letters of a name at most; with an ending it stays below the 255 bytes that file systems take.
+_LONGEST = 60
+
+
+def file_name(name: str) -> str:
+    """A name as one part of a path: as it is where that is safe, else cleaned, with a digest that keeps it distinct.
+
+    `../../escape` becomes `-..-escape-1f6b2c9d`: no separator is left, and it never starts with a dot."""
+    safe = _UNSAFE.sub("-", name)[:_LONGEST]
+    if safe == name and name:
+        return name
+    return f"{safe}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | str | Iterable[bytes]) -> None:

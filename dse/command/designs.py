@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +122,16 @@ def _stored(name: str) -> tuple[str, int] | None:
 
 def _json_design(path: Path) -> Design:
     """The design in a JSON file, as `dse evaluate --json` or designs.json write one."""
+    return _stored_design(_json_tree(path), path)
+
+
+def _stored_design(data: Any, path: Path) -> Design:
+    """The design in data; what is wrong with it is a fault of the file."""
     try:
-        return design_from_plain(_json_tree(path))
-    except (TypeError, KeyError, ValueError) as error:
+        return design_from_plain(data)
+    except ConfigError as error:
+        raise ConfigError([replace(problem, file=str(path)) for problem in error.problems]) from None
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise ConfigError([_json_fault(path, error, "design", "evaluate")]) from None
 
 
@@ -163,7 +171,8 @@ def _row_of(out: str, row: int) -> Design:
         raise ConfigError([Problem("no design", "a search whose front has designs", file=str(out))])
     if row >= len(designs):
         raise ConfigError([Problem(f"row {row}", f"0 to {len(designs) - 1}", field="row", file=str(out))])
-    return design_from_plain(designs[row].get("design", designs[row]))
+    found = designs[row]
+    return _stored_design(found.get("design", found) if isinstance(found, dict) else {}, Path(out) / "designs.json")
 
 
 def _from_flags(flags: Mapping[str, str | None], changes: list[str]) -> Design:

@@ -53,6 +53,13 @@ def add_uncertainty(command: Parser) -> None:
     )  # fmt: skip
 
 
+def add_plugin(command: Parser) -> None:
+    command.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE:NAME",
+        help="your code that a result names; results run no code that is not given here (repeatable)",
+    )  # fmt: skip
+
+
 def add_json(command: Parser) -> None:
     command.add_argument("--json", action="store_true", help="exact base SI with units, for programs")
 
@@ -62,6 +69,7 @@ def add_design(command: Parser, *, chip: str = CHIP) -> None:
     command.add_argument("--from", dest="origin", metavar="OUT", help="the output folder of a search")
     command.add_argument("--row", type=whole(0), metavar="N", help="row of its front, 0 is the first (with --from)")
     add_design_flags(command, chip=chip)
+    add_plugin(command)
     add_json(command)
 
 

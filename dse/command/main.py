@@ -28,6 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         options = _parse(arguments)
+    except SystemExit as end:  # help, version, or flags that are wrong
+        return int(end.code or 0)
+    try:
+        _register(options)
         status: int = COMMANDS[options.command].load().run(options)
         sys.stdout.flush()
         return status
@@ -37,8 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dse: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit as end:
-        return int(end.code or 0)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
@@ -49,11 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"dse: {where}{error.strerror or error}", file=sys.stderr)
         return FAILED
-    except Exception as error:  # a model that was plugged in, or a fault of ours: a user gets one message
+    except (Exception, SystemExit) as error:  # a model that was plugged in, or a fault of ours: a user gets one message
         if os.environ.get(TRACEBACK):
             raise
         print(f"dse: failed with {type(error).__name__}: {error}; {TRACEBACK}=1 shows where", file=sys.stderr)
         return FAILED
+
+
+def _register(options: argparse.Namespace) -> None:
+    """Import what --plugin names, so that data may name it."""
+    if getattr(options, "plugin", None):
+        from dse.inputs.registry import register  # start-up: few commands name plug-ins
+
+        for name in options.plugin:
+            register(name)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -11,6 +11,7 @@ from typing import Any
 from dse.api.search import search
 from dse.api.several import search_several
 from dse.base.errors import ConfigError, Problem
+from dse.base.files import file_name
 from dse.command.exit_status import FAILED, INTERRUPTED, NOTHING_FITS
 from dse.command.json_output import print_json
 from dse.command.parser import Options
@@ -33,7 +34,7 @@ def run(options: Options) -> int:
     """Search, write the outputs, print the five best designs."""
     spec = load_search(options.config)
     shown = Shown(options.quiet)
-    out = Path(options.out) if options.out else Path("out") / spec.name
+    out = Path(options.out) if options.out else Path("out") / file_name(spec.name)
     if len(spec.workloads) > 1:
         _refuse_intervals(options)
         return _search_several(options, spec, check_out(out), shown)

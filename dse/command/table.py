@@ -16,6 +16,7 @@ from dse.command.flags import (
     add_design,
     add_design_flags,
     add_json,
+    add_plugin,
     add_uncertainty,
     add_workload,
     duration,
@@ -95,6 +96,7 @@ def _compare(command: Parser) -> None:
         command.add_argument(name, metavar=name[0].upper() + name[1:], help=meaning)
     add_design_flags(command, chip="")
     command.add_argument("--out", metavar="FILE", help="a picture of two floor plans, PNG or SVG")
+    add_plugin(command)
     add_json(command)
 
 
@@ -107,6 +109,7 @@ def _pareto(command: Parser) -> None:
     command.add_argument("--objectives", metavar="A,B", help="front over these metrics instead")
     command.add_argument("--csv", metavar="FILE", help="write the table there")
     command.add_argument("--out", dest="to", metavar="DIR", help="write pareto.csv, designs.json, ... there")
+    add_plugin(command)
     add_uncertainty(command)
     add_json(command)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dse.evaluation.design import Design
-from dse.inputs.registry import resolve
+from dse.inputs.networks import is_network
+from dse.inputs.registry import attempt, stored_class
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
 from hw_models.stack import Stack
@@ -66,7 +68,9 @@ def design_to_plain(design: Design) -> dict[str, Any]:
 
 
 def design_from_plain(data: Mapping[str, Any]) -> Design:
-    """The design that `design_to_plain` described; ValueError names what is missing."""
+    """The design that `design_to_plain` described; ValueError names what is missing.
+
+    A network of a foreign class must be registered (`dse.register`): data makes nothing be imported."""
     needed = ("chip", "cluster", "plan", "workload", "training", "stack", "technology")
     missing = [key for key in needed if key not in data]
     if missing:
@@ -96,4 +100,14 @@ def _network(data: Mapping[str, Any]) -> Any:
         return network_named(str(data["published"]))
     if "graph" in data:
         return read_network(data["graph"]).network
-    return resolve("network", str(data["import"]), {})(**(data.get("fields") or {}))
+    return _foreign(str(data["import"]), data.get("fields"))
+
+
+def _foreign(reference: str, values: Any) -> Any:
+    """A network of a class that is not the product's: registered, called with its fields; nothing is imported."""
+    if values is not None and not isinstance(values, Mapping):
+        raise ValueError(f"network.fields: found a {type(values).__name__}, allowed: a mapping")
+    made, raised = attempt(partial(stored_class("network", reference), **(values or {})))
+    if raised or not is_network(made):
+        raise ValueError(f"network: found {reference}, which {raised and 'raised ' + raised or 'makes none'}")
+    return made

@@ -46,6 +46,7 @@ class Catalog:
     metric_units                       name -> base unit of everything that can be constrained or optimised
     constants                          fitted constants of stacks and devices; None: those that ship
     folder                             where names of files in a file begin; "": the current folder
+    data                               the text is data of others: `module:attribute` only as `register` was given
     """
 
     networks: Mapping[str, Any] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Catalog:
     metric_units: Mapping[str, str] = field(default_factory=dict)
     constants: Any = None
     folder: str = ""
+    data: bool = False
 
 
 @dataclass(frozen=True)

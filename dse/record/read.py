@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from dse.exploration.archive import Archive, differences, refuse_difference
 from dse.exploration.run import result_of
 from dse.inputs.spec import SearchSpec
-from dse.inputs.yaml.load import load_search
+from dse.inputs.yaml.load import recorded_search
 from dse.problem.build import problem_of
 from dse.problem.solved import Solved
 
@@ -63,15 +62,16 @@ def load_report(out: str | os.PathLike[str], spec: SearchSpec | None = None) -> 
 
 def _recorded_spec(folder: Path, manifest: Mapping[str, Any]) -> SearchSpec:
     configuration = manifest.get("configuration") or {}
+    if not isinstance(configuration, dict):
+        raise ValueError(f"{folder / 'manifest.json'}: found no mapping as configuration, allowed: path and text")
     text, path = configuration.get("text"), configuration.get("path") or "configuration.yaml"
     if not text:
         raise ValueError(f"{folder}: found no configuration (a search made in Python), allowed: its specification")
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = Path(scratch) / Path(path).name
-        copy.write_bytes(text.encode())
-        spec = load_search(copy)
+    if not isinstance(text, str) or not isinstance(path, str):
+        raise ValueError(f"{folder / 'manifest.json'}: found a configuration that is no text, allowed: path and text")
+    spec = recorded_search(text, path)
     search = replace(spec.search, **{name: manifest[name] for name in ("seed", "budget") if name in manifest})
-    return replace(spec, path=path, search=search)
+    return replace(spec, search=search)
 
 
 def _model_changes(recorded: Mapping[str, Any], problem: Any) -> list[str]:

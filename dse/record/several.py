@@ -6,7 +6,7 @@ import io
 import json
 from pathlib import Path
 
-from dse.base.files import write_atomic
+from dse.base.files import file_name, write_atomic
 from dse.inputs.serialize import design_to_plain
 from dse.problem.several import SeveralReport, front_rows, network_rows
 from dse.record.write import write_outputs
@@ -39,5 +39,5 @@ def write_several(report: SeveralReport, out: str | Path) -> dict[str, Path]:
     paths["common.json"] = folder / "common.json"
     write_atomic(paths["common.json"], json.dumps({"search": report.spec.name, "common": exact}, indent=1) + "\n")
     for name, one in report.alone.items():
-        write_outputs(one, folder / "networks" / name)
+        write_outputs(one, folder / "networks" / file_name(name))
     return paths

@@ -25,7 +25,9 @@ from hw_models.chip import Chip
 from workloads.published import names as network_names
 from workloads.published import network as network_named
 
-__all__ = ["default_catalog", "has_workload", "json_schema", "load_chip", "load_design", "load_search"]
+__all__ = [
+    "default_catalog", "has_workload", "json_schema", "load_chip", "load_design", "load_search", "recorded_search",
+]  # fmt: skip
 
 Spec = TypeVar("Spec", SearchSpec, DesignSpec)
 Read = TypeVar("Read", SearchSpec, DesignSpec, Chip)
@@ -34,6 +36,11 @@ Read = TypeVar("Read", SearchSpec, DesignSpec, Chip)
 def load_search(path_or_name: str | Path, catalog: Catalog | None = None) -> SearchSpec:
     """The search of a file, or of a shipped one by its bare name; ConfigError lists every fault."""
     return _load(path_or_name, catalog, read_search)
+
+
+def recorded_search(text: str, path: str) -> SearchSpec:
+    """The search of a text that a result carries: data, whose `module:attribute` must have been registered."""
+    return replace(_said_by(text, path, replace(default_catalog(), data=True), read_search), path=path, text=text)
 
 
 def load_design(path: str | Path, catalog: Catalog | None = None) -> DesignSpec:
@@ -78,12 +85,19 @@ def _read(
     """What a file says, with its name and text."""
     name, content = content_of(str(path))
     text = decoded(content, name)
+    return _said_by(text, name, catalog or default_catalog(), read), name, text
+
+
+def _said_by(text: str, name: str, catalog: Catalog, read: Callable[[Any, Catalog], Read]) -> Read:
+    """What the text of a file says; names of files in it are seen from its folder."""
     tree = Tree(name)
     data = tree.read(text)
+    spec = None
     try:
-        spec = read(data, replace(catalog or default_catalog(), folder=str(Path(name).parent)))
+        spec = read(data, replace(catalog, folder=str(Path(name).parent)))
     except ValidationError as error:
         tree.problems += [problem for fault in faults_of(error) for problem in tree.said(fault)]
     if tree.problems:
         raise ConfigError(in_order(tree.problems, name))
-    return spec, name, text
+    assert spec is not None
+    return spec

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.base.units import UnitError, example, parse_exact, read_number
-from dse.inputs.registry import resolve
+from dse.inputs.registry import attempt, resolve
 from dse.inputs.spec import Catalog
 
 __all__ = [
@@ -290,7 +290,7 @@ class Named:
         if self.load and name not in known and self.is_file(name, catalog.folder):
             return self._loaded(name, catalog.folder)
         try:
-            found = self.adapt(resolve(self.kind, name, known), name)
+            found = self.adapt(resolve(self.kind, name, known, data=catalog.data), name)
         except ConfigError as error:
             problem = error.problems[0]
             raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
@@ -309,11 +309,9 @@ class Named:
         allowed = f"a {self.kind}, or a function without arguments that returns one"
         if not callable(maker):
             raise Invalid(f'"{name}", a {type(maker).__name__}', allowed)
-        try:
-            made = self.adapt(maker(), name)
-        except Exception as error:  # the user's own code runs here: whatever it raises is about that name
-            hint = f"calling it raised {type(error).__name__}: {' '.join(str(error).split())}"
-            raise Invalid(f'"{name}"', allowed, hint=hint) from error
+        made, raised = attempt(lambda: self.adapt(maker(), name))
+        if raised:
+            raise Invalid(f'"{name}"', allowed, hint=f"calling it raised {raised}")
         if not self.accepts(made):
             raise Invalid(f'"{name}", which returns a {type(made).__name__}', allowed)
         return made
@@ -334,7 +332,7 @@ class Metric:
         name = Text(self.allowed).read(value, catalog)
         if self.custom and ":" in name:
             try:
-                resolve("objective", name, {})
+                resolve("objective", name, {}, data=catalog.data)
             except ConfigError as error:
                 problem = error.problems[0]
                 raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
@@ -357,7 +355,7 @@ class Sampler:
     def read(self, value: Any, catalog: Catalog) -> str:
         name = Text(self.allowed).read(value, catalog)
         try:
-            resolve("sampler", name, dict.fromkeys(catalog.samplers))
+            resolve("sampler", name, dict.fromkeys(catalog.samplers), data=catalog.data)
         except ConfigError as error:
             problem = error.problems[0]
             raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
