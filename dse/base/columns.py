@@ -46,7 +46,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _floats(value: Any) -> np.ndarray:
-    return np.atleast_1d(np.asarray(value, dtype=float))
+    found = np.asarray(value, dtype=float)
+    return found if found.ndim else found.reshape(1)
 
 
 def numeric(model: Any) -> dict[str, np.ndarray]:

@@ -58,6 +58,8 @@ def situations(*columns: np.ndarray, paired: bool) -> Situations:
         return Situations(None, None)
     key, size = np.zeros(1, dtype=np.int64), 1
     for column in columns:
+        if column.size == 1:  # one value for all plans tells none apart
+            continue
         codes, count = dense_codes(column)
         key, size = dense_codes(key * count + codes)
     if key.size == 1:

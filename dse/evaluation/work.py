@@ -48,19 +48,14 @@ class Task:
         """True for gradients and what is repeated for them."""
         return self.phase != "forward"
 
-    def within(self, selection: tuple[str, str]) -> bool:
-        """Whether the task belongs to a selection."""
-        place, which = selection
-        if self.place != place:
-            return False
-        if which in ("forward", "backward"):
-            return self.backward == (which == "backward")
-        if which == "weights":
-            return self.phase == "weight_gradient"
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The sets of its block (`SETS`) that the task belongs to."""
         if self.backward:
-            return False
-        wanted = {"vectors": "pass"}.get(which, "product")
-        return self.core if which == "core" else not self.core and self.kind == wanted
+            return ("backward", "weights") if self.phase == "weight_gradient" else ("backward",)
+        if self.core:
+            return ("forward", "core")
+        return ("forward", {"pass": "vectors"}.get(self.kind, "products"))
 
 
 #: Rows of a table, and how many times each is run.
@@ -137,13 +132,26 @@ def row_sum(table: np.ndarray, rows: Members) -> Any:
     return found
 
 
-def _members(tasks: tuple[Task, ...], chosen: tuple[str, str], kind: str) -> Members:
-    """Rows of the tasks of one kind in a selection, equal ones together."""
-    found: dict[int, float] = {}
+#: Tables of tasks, in the order of `Work.members`.
+KINDS = ("product", "pass", "attention")
+
+
+Selection = tuple[str, str]
+
+
+def _members(tasks: tuple[Task, ...]) -> tuple[dict[Selection, tuple[Members, ...]], dict[Selection, float]]:
+    """Rows of every table in each selection, equal ones together, and the kernels launched in it."""
+    found: dict[Selection, tuple[dict[int, float], ...]] = {chosen: ({}, {}, {}) for chosen in SELECTIONS}
+    launches = dict.fromkeys(SELECTIONS, 0.0)
     for task in tasks:
-        if task.kind == kind and task.within(chosen):
-            found[task.row] = found.get(task.row, 0.0) + task.times
-    return tuple(found.items())
+        kind = KINDS.index(task.kind)
+        for which in task.sets:
+            chosen = task.place, which
+            rows = found[chosen][kind]
+            rows[task.row] = rows.get(task.row, 0.0) + task.times
+            launches[chosen] += task.launches * task.times
+    members = {chosen: tuple(tuple(rows.items()) for rows in tables) for chosen, tables in found.items()}
+    return members, launches
 
 
 def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *, paired: bool) -> Work:
@@ -160,10 +168,7 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
     vectors, operations, moved, pieces, plain = _vector_tables(blocks, training, fields, paired)
     kernels, fused = _attention_table(blocks, training, fields, paired)
     tasks = (*matmuls, *vectors, *kernels)
-    members = {
-        chosen: tuple(_members(tasks, chosen, kind) for kind in ("product", "pass", "attention"))
-        for chosen in SELECTIONS
-    }
+    members, launches = _members(tasks)
     faster = [product.matmul.winograd for product in distinct]
     fast: Any = 1.0
     if training.convolution == "winograd" and training.precision == "fp32" and any(gain != 1.0 for gain in faster):
@@ -178,7 +183,7 @@ def work(blocks: dict[str, Block], training: Training, fields: dict[str, Any], *
         tasks, m, n, k, groups, output, overlap, fast, _lanes(distinct, m.ndim),
         tuple(product.precision for product in distinct), operations, moved, pieces, plain,
         fused, members,  # type: ignore[arg-type]
-        launches={c: sum(task.launches * task.times for task in tasks if task.within(c)) for c in SELECTIONS},
+        launches=launches,
         macs={c: counted(c) for c in SELECTIONS},
         vector={c: row_sum(operations, members[c][1]) for c in SELECTIONS},
         vector_moved={c: row_sum(moved, members[c][1]) for c in SELECTIONS},

@@ -452,6 +452,6 @@ def test_only_gradients_of_weights_can_be_put_off_by_a_schedule() -> None:
     for attention in ("fused", "materialized"):
         training = Training(attention=attention)  # type: ignore[arg-type]
         done = lay_out(plan, WORKLOAD, training, paired=False).work
-        late = {task.operator for task in done.tasks if task.within(("body", "weights"))}
+        late = {task.operator for task in done.tasks if task.place == "body" and "weights" in task.sets}
         products = {task.operator for task in done.tasks if task.kind == "product" and task.place == "body"}
         assert late == products - {"scores", "context"} and late
