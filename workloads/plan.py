@@ -44,6 +44,14 @@ def _index(name: str, value: Any) -> Any:
     return value
 
 
+def data_degree(devices: Any, *, tensor: Any, pipeline: Any, context: Any) -> Any:
+    """Data-parallel ranks that are left of the devices: floor(N / (t p c)), at least 1; columns broadcast.
+
+    N devices, t tensor, p pipeline and c context degree.  Where t p c does not divide N the plan breaks the rule
+    that the product of all degrees is N."""
+    return np.maximum(np.floor(np.asarray(devices, dtype=float) / (tensor * pipeline * context)), 1.0)
+
+
 @dataclass(frozen=True)
 class Plan:
     """One parallel plan, or a column of plans.

@@ -30,7 +30,7 @@ from hw_models.physical.dvfs import capped_point
 from hw_models.stack import Stack
 from hw_models.technology import Technology
 from workloads.network import Workload
-from workloads.plan import CHOICES, SWITCHES, Plan
+from workloads.plan import CHOICES, SWITCHES, Plan, data_degree
 from workloads.precision import Training
 from workloads.splits import indivisible
 
@@ -383,7 +383,7 @@ class JointProblem(_Common):
                     column = np.array([CHOICES[name].index(str(value)) for value in column])
                 columns[name] = column.astype(float)
         devices = np.broadcast_to(hardware.cluster.devices, (count,))
-        columns["data"] = np.maximum(np.floor(devices / (columns["tensor"] * columns["pipeline"])), 1.0)
+        columns["data"] = data_degree(devices, **{name: columns[name] for name in ("tensor", "pipeline", "context")})
         return plan_of(columns)
 
 

@@ -22,7 +22,7 @@ from hw_models.cluster import Cluster, Tier
 from hw_models.stacks import stack
 from hw_models.technology import technology
 from workloads.network import Workload
-from workloads.plan import CHOICES, Plan
+from workloads.plan import CHOICES, Plan, data_degree
 from workloads.precision import Training
 
 DEVICES = 8
@@ -302,6 +302,31 @@ def test_a_joint_design_that_breaks_rules_is_a_miss_with_numbers() -> None:
         assert outcome.miss and all(value > 0 for value in outcome.miss.values())
         assert set(outcome.failures) == set(outcome.miss) <= set(outer.constraints)
         assert outcome.miss_plan is not None and outcome.miss_objectives is not None
+
+
+def test_the_data_axis_takes_the_devices_that_all_other_axes_leave() -> None:
+    assert int(data_degree(8, tensor=2, pipeline=1, context=2)) == 2
+    assert int(data_degree(48, tensor=4, pipeline=3, context=1)) == 4
+    assert data_degree(np.array([64.0, 8.0]), tensor=2, pipeline=4, context=np.array([4.0, 16.0])).tolist() == [2, 1]
+
+
+def test_joint_rows_with_context_ranks_use_the_devices_that_there_are() -> None:
+    """Every row whose degrees divide the devices uses all of them, whatever its axes, and some of them are feasible."""
+    wide = PlanSpace(context=(1, 2, 4), tensor=(1, 2), pipeline=(1, 2))
+    outer = JointProblem(
+        joint_space(hardware_space(), WORKLOAD, (DEVICES,), wide), scene(), GOALS, wide, name="joint"
+    )
+    rows = some_rows(outer, 401)
+    feasible = 0
+    for row, outcome in zip(rows, outer.evaluate(rows), strict=True):
+        number = outcome.plans[0] if outcome.feasible else outcome.miss_plan
+        assert number is not None
+        plan = dict(zip(Plan.names(), number.tolist(), strict=True))
+        others = plan["tensor"] * plan["pipeline"] * plan["context"]
+        assert plan["context"] == outer.space.values(row)["plan.context"]
+        assert plan["data"] * others == DEVICES or DEVICES % others
+        feasible += outcome.feasible and plan["context"] > 1
+    assert feasible > 5
 
 
 def test_feasible_joint_designs_never_beat_the_nested_front_of_their_chip() -> None:

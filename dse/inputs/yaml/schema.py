@@ -79,7 +79,7 @@ from dse.inputs.yaml.sections import (
 from hw_models.chip import Chip
 from hw_models.stacks import on_device
 from workloads.network import Workload
-from workloads.plan import CHOICES, SWITCHES, Plan
+from workloads.plan import CHOICES, SWITCHES, Plan, data_degree
 from workloads.precision import Training
 from workloads.transformer import DecoderTransformer
 
@@ -359,8 +359,8 @@ def read_design(data: Any, catalog: Catalog) -> DesignSpec:
     raise_faults(_precision_faults(values, values["chip"]))
     plan = values.pop("plan", None)
     if plan:
-        used = plan.get("tensor", 1) * plan.get("pipeline", 1)
-        plan = Plan(**({"data": max(1, values["cluster"].devices // used)} | dict(plan)))
+        others = {name: plan.get(name, 1) for name in ("tensor", "pipeline", "context")}
+        plan = Plan(**({"data": int(data_degree(values["cluster"].devices, **others))} | dict(plan)))
     return DesignSpec(**values, plan=plan or None)
 
 
