@@ -18,6 +18,7 @@ from dse.uncertainty import front_uncertainty
 from dse.units import format_quantity
 from dse.validation_networks import scaling_error
 from dse.words import (
+    COUNTED,
     PLAN_KEY,
     WORDS,
     hardware_words,
@@ -32,6 +33,7 @@ from dse.words import (
     section,
     short_plan,
     signed,
+    utilisation_text,
 )
 from hw_models.chip import DATAFLOW, NOC, Chip
 
@@ -82,7 +84,7 @@ def _plan_verdict(report: PlanReport) -> str:
     rate = in_words_of(report.workload, metric_text("throughput", best.value("throughput")))
     return (
         f"Best of all: {short_plan(report.best[0].plan)}: {metric_text('step_time', best.value('step_time'))} a step, "
-        f"{rate}, MFU {percent(best.value('mfu'))}, "
+        f"{rate}, {utilisation_text(best.value)}, "
         f"{in_bytes(best.value('memory'))} of {in_bytes(float(report.chip.hbm_capacity))} a device. {counts}."
     )
 
@@ -159,8 +161,9 @@ def _candidates_section(title: str, found: Sequence[Candidate], best: Sequence[C
              percent(e.value("mfu")), in_bytes(e.value("memory")), why + ties]
         )  # fmt: skip
     headings = ["#", "plan", "step", "slower", "MFU", "memory", "against the best, a step"]
-    tied = "  tie: another plan that takes exactly as long" if any(item.ties for item in found) else None
-    return section(f"{title} (memory: fullest device)", columns_text(headings, rows, indent=2), tied)
+    notes = [f"  MFU: {COUNTED}"]
+    notes += ["  tie: another plan that takes exactly as long"] if any(item.ties for item in found) else []
+    return section(f"{title} (memory: fullest device)", columns_text(headings, rows, indent=2), *notes)
 
 
 def _why(item: Candidate) -> str:

@@ -24,6 +24,7 @@ from dse.words import (
     section,
     short_plan,
     signed,
+    utilisation_text,
 )
 from hw_models.cluster import Cluster
 
@@ -75,7 +76,7 @@ def _verdict(account: Account) -> str:
     rate = in_words_of(account.design.workload, metric_text("throughput", account.value("throughput")))
     return wrapped(
         f"{metric_text('step_time', account.value('step_time'))} a step, {rate}, "
-        f"MFU {percent(account.value('mfu'))}, HFU {percent(account.value('hfu'))}. "
+        f"{utilisation_text(account.value)}. "
         f"Bound by {WORDS[first.name]} ({percent(first.share, 0)} of the step){then}."
     )
 

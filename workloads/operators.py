@@ -323,6 +323,11 @@ class Block:
         """The part of `flops` that is the attention core."""
         return sum(matmul.flops for matmul in self.matmuls if matmul.core)
 
+    @property
+    def masked_flops(self) -> int:
+        """The part of `flops` above the diagonal of causal attention, half its square: a fused kernel skips it."""
+        return sum(core.flops // 2 for core in self.attentions if core.causal)
+
     def parameters_per_device(self, tensor: Any, expert: Any = 1.0, expert_tensor: Any = 1.0) -> Any:
         """Parameters of one block on one device: dense ones and its experts'."""
         dense = self.dense_parameters(tensor)
