@@ -50,7 +50,9 @@ class Counts:
                  with `attention`: scores, dropout mask and their product, 5 B a score)
     row_parameters   of its parameters, those of tables whose rows only the samples that read them update
     touched      elements of these rows that a sample updates
-    pieces       into how many pieces devices of the data axis may divide these tables
+    rows         rows of these tables
+    pieces       into how many pieces devices of the data axis may divide these tables; whole_rows: False where those
+                 are columns
     view         its result is its input under another shape: the same memory
     """
 
@@ -69,7 +71,9 @@ class Counts:
     kept_core: int = 0
     row_parameters: int = 0
     touched: int = 0
+    rows: int = 0
     pieces: int = 1
+    whole_rows: bool = True
     view: bool = False
 
     @property

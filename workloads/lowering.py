@@ -78,6 +78,8 @@ def lower(graph: Graph) -> tuple[Block, ...]:
             experts_per_token=max((node.counts.pieces for node in tables), default=1),
             sparse=bool(tables),
             touched=sum(node.counts.touched for node in tables),
+            table_rows=sum(node.counts.rows for node in tables if node.shares < 0),
+            whole_rows=all(node.counts.whole_rows for node in tables),
             routed=sum(node.counts.exchanged for node in tables) // 2,
             context_exchange=sum(
                 2 * core.keys * core.key_value_heads * core.head_dim * core.repeats for core in attention

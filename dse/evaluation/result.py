@@ -13,7 +13,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "step_time": ("s", "one optimizer step"),
     "throughput": ("token/s", "tokens trained a second by the whole cluster"),
     "samples_per_second": ("1/s", "samples trained a second by the whole cluster"),
-    "mfu": ("", "model FLOP utilisation: forward and backward as computed (fused attention: unmasked half), over the peak"),
+    "mfu": ("", "model FLOP utilisation: forward and backward as computed (fused attention: half a causal square)"),
     "hfu": ("", "hardware FLOP utilisation: the same with recomputation"),
     "model_flops_rate": (
         "FLOP/s", "a device, as publications count: forward and backward, full attention squares (PaLM, Megatron)"
