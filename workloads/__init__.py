@@ -10,6 +10,7 @@ from workloads.precision import Training
 from workloads.training import (
     active_parameters,
     embedding_parameters,
+    executed_flops,
     forward_flops,
     hardware_flops,
     model_flops,
@@ -31,6 +32,7 @@ __all__ = [
     "Workload",
     "active_parameters",
     "embedding_parameters",
+    "executed_flops",
     "forward_flops",
     "hardware_flops",
     "model_flops",

@@ -48,8 +48,8 @@ class Decoder:
     parallel_block   attention and MLP read the same input and are summed (PaLM): one reduction, one norm
     embedding_norm   a norm after the embedding (BLOOM)
     dropout      keeps dropout masks for the backward pass
-    causal       a token attends to no later one, so that a fused kernel may skip masked tiles; FLOP and kept scores
-                 count the full square all the same (Narayanan et al. 2021, eq. 3, and most published MFU)
+    causal       a token attends to no later one, so that a fused kernel may skip masked tiles; `flops` and kept
+                 scores count the full square all the same (see `workloads.training.executed_flops`)
     qk_norm      a norm (like `norm`, of head_dim) of each head's queries and of its keys, after the projection
     qk_norm_whole    its weights are of all heads together, not shared by them (OLMo 2)
     sinks        a learned score a head that attention may spend weight on (gpt-oss)

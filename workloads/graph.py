@@ -61,7 +61,9 @@ class Counts:
     kernels      kernels that a framework launches forward beside one a product and one a pass
     row_parameters   of its parameters, those of tables whose rows only the samples that read them update
     touched      elements of these rows that a sample updates
-    pieces       into how many pieces devices of the data axis may divide these tables
+    rows         rows of these tables
+    pieces       into how many pieces devices of the data axis may divide these tables; whole_rows: False where those
+                 are columns
     view         its result is its input under another shape: the same memory
     sums         its result is the sum of its inputs: partial sums of operators with their own splits that nothing else
                  reads are added before one all-reduce
@@ -83,7 +85,9 @@ class Counts:
     kept_core: int = 0
     row_parameters: int = 0
     touched: int = 0
+    rows: int = 0
     pieces: int = 1
+    whole_rows: bool = True
     view: bool = False
     kept_fixed: int = 0
     kept_whole: int = 0

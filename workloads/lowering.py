@@ -204,6 +204,8 @@ def _experts(nodes: list[Node]) -> dict[str, Any]:
             "parameters_expert": sum(node.counts.row_parameters for node in nodes if node.shares < 0),
             "expert_count": pieces, "experts_per_token": pieces, "sparse": True,
             "touched": sum(counts.touched for counts in tables),
+            "table_rows": sum(node.counts.rows for node in nodes if node.shares < 0),
+            "whole_rows": all(counts.whole_rows for counts in tables),
             "routed": sum(counts.exchanged for counts in tables) // 2,
         }  # fmt: skip
     if routed:

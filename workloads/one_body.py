@@ -54,6 +54,8 @@ def one_body(graph: Graph) -> tuple[Block, ...]:
             experts_per_token=max([*(one.pieces for one in tables), *(one.experts_per_token for one in counts)]),
             sparse=bool(tables),
             touched=sum(one.touched for one in tables),
+            table_rows=sum(node.counts.rows for node in own),
+            whole_rows=all(one.whole_rows for one in tables),
             routed=sum(one.exchanged for one in tables) // 2 + sum(one.routed for one in routed),
             context_exchange=sum(
                 core.keys * core.key_value_heads * (core.head_dim + core.value_dim) * core.repeats for core in attention

@@ -133,6 +133,10 @@ class Vector:
     pieces     traffic of a framework that has no fused kernel for it and runs it piece by piece, over that of one
                kernel (`Stack.eager` says whether it does)
     gradient   False: nothing before it needs a gradient, so that it has no backward pass
+    fixed, backward_fixed   of the elements read and written, those whose width does not follow the activations': 2 B
+               each here, whatever the format (two for an fp32 number or an index of 4 B)
+    rows, row_width   rows of a table that the backward pass updates, per element of the pass, and elements of such a
+               row: their optimizer state is read and written beside (see `Training.table_optimizer`)
     repeats    how many times a block runs it, on equal sizes
     """
 
@@ -151,6 +155,10 @@ class Vector:
     pieces: float = 1.0
     gradient: bool = True
     repeats: int = 1
+    fixed: float = 0.0
+    backward_fixed: float = 0.0
+    rows: float = 0.0
+    row_width: int = 0
 
     def shard(self, tensor: Any, sequence_parallel: Any, samples: Any) -> Any:
         """Elements of the pass on one device for `samples` samples (a share of one where context splits it)."""
@@ -258,8 +266,10 @@ class Block:
                  `parameters_split` (all of them are divided by the tensor degree where experts are)
     expert_count, experts_per_token   experts that hold them, and of how many of those a token meets
     sparse       its experts are tables of which a sample reads a few rows: those rows are updated where they are read
-                 (in the passes), so that no gradient or optimizer state of them is kept or reduced; any expert degree
-                 up to `expert_count` pieces
+                 (in the passes), so that no gradient of them is kept or reduced; any expert degree up to
+                 `expert_count` pieces
+    table_rows   rows of its sparse tables; whole_rows: False where pieces are columns, so that every device has a part
+                 of every row
     touched      elements of rows of sparse tables that a sample updates: devices with copies of a piece exchange them
     routed       elements a sample sent to experts by each of the two all-to-alls forward (the backward pass has
                  as many): tokens x experts a token x hidden
@@ -293,6 +303,8 @@ class Block:
     experts_per_token: int = 1
     sparse: bool = False
     touched: int = 0
+    table_rows: int = 0
+    whole_rows: bool = True
     routed: int = 0
     context_exchange: int = 0
     causal: bool = False
@@ -342,6 +354,11 @@ class Block:
         """The part of `flops` that is the attention core."""
         return sum(matmul.flops for matmul in self.matmuls if matmul.core)
 
+    @property
+    def masked_flops(self) -> int:
+        """The part of `flops` above the diagonal of causal attention, half its square: a fused kernel skips it."""
+        return sum(core.flops // 2 for core in self.attentions if core.causal)
+
     def parameters_per_device(self, tensor: Any, expert: Any = 1.0, expert_tensor: Any = 1.0) -> Any:
         """Parameters of one block on one device: dense ones and its experts'."""
         dense = self.dense_parameters(tensor)
@@ -375,3 +392,10 @@ class Block:
         split = np.where(np.asarray(expert_tensor) > 0, np.asarray(tensor, dtype=float), 1.0)
         held = np.maximum(np.ceil(self.expert_count / np.asarray(expert, dtype=float)), 1.0)
         return held * (self.parameters_expert / self.expert_count) / split
+
+    def rows_on_device(self, expert: Any) -> Any:
+        """Rows of its sparse tables of which one device has all or a part."""
+        if not self.whole_rows:
+            return self.table_rows + 0.0 * np.asarray(expert, dtype=float)
+        held = np.maximum(np.ceil(self.expert_count / np.asarray(expert, dtype=float)), 1.0)
+        return held * (self.table_rows / self.expert_count)

@@ -10,6 +10,15 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
 #: Bytes a stored element. tf32 is a compute mode whose operands are stored as fp32.
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 
+#: Bytes of an element of an embedding table whose rows are updated one by one: fp32, so that it needs no master copy.
+TABLE_BYTES = 4.0
+#: Bytes of optimizer state of such tables: of an element, and of a row (row-wise Adagrad: one number a row).
+TABLE_STATE: dict[str, tuple[float, float]] = {
+    "adam": (8.0, 0.0), "momentum": (4.0, 0.0), "rowwise_adagrad": (0.0, 4.0), "sgd": (0.0, 0.0)
+}  # fmt: skip
+#: Bytes of the smallest piece of memory that is read or written: a sector.
+SECTOR_BYTES = 32.0
+
 #: Bytes an activation is kept in: an fp8 recipe keeps bf16 activations between operators.
 ACTIVATION_BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 
@@ -27,6 +36,10 @@ class Training:
     gradient_bytes   bytes a gradient is accumulated and reduced in (2 or 4)
     optimizer        adam: fp32 master weights and two moments (12 B); momentum: master and one (8 B);
                      sgd: master only (4 B).  In pure fp32 the master is the weight itself.
+    table_optimizer  of embedding tables whose rows are updated one by one: "same" as `optimizer`, or "adam" (two
+                     moments of every element, 8 B), "momentum" (one, 4 B), "rowwise_adagrad" (one number a row, 4 B;
+                     FBGEMM, TorchRec), "sgd" (nothing).  Rows are fp32 and their own master.  State is kept of every
+                     row; a step reads and writes that of the rows it touches
     attention        "fused" keeps scores on chip (FlashAttention-1, -2); "pipelined" also runs the softmax of one tile
                      behind the products of another (FlashAttention-3, cuDNN); "materialized" writes scores to memory
     convolution      "direct", or "winograd": fp32 convolutions of 3 x 3 taps and stride 1 multiply 2.25 times less
@@ -46,6 +59,7 @@ class Training:
     dispatch: Literal["copy", "token"] = "copy"
     convolution: Literal["direct", "winograd"] = "direct"
     layout: Literal["channels_last", "channels_first"] = "channels_last"
+    table_optimizer: Literal["same", "adam", "momentum", "rowwise_adagrad", "sgd"] = "same"
 
     def __post_init__(self) -> None:
         allowed = {
@@ -59,6 +73,7 @@ class Training:
             "dispatch": ("copy", "token"),
             "convolution": ("direct", "winograd"),
             "layout": ("channels_last", "channels_first"),
+            "table_optimizer": ("same", *TABLE_STATE),
         }
         problems = [
             f"{name}: found {getattr(self, name)!r}, allowed: {', '.join(map(str, values))}"
@@ -98,6 +113,17 @@ class Training:
         """Bytes of optimizer state a parameter, beside weight and gradient."""
         moments = {"adam": 8, "momentum": 4, "sgd": 0}[self.optimizer]
         return (0 if self.is_own_master else 4) + moments
+
+    @property
+    def table_state_bytes(self) -> tuple[float, float]:
+        """Bytes of optimizer state of an element, and of a row, of an embedding table, beside its weight."""
+        return TABLE_STATE[self.optimizer if self.table_optimizer == "same" else self.table_optimizer]
+
+    def row_state_moved(self, width: float) -> float:
+        """Bytes of state read and written to update a row of `width` elements: whole sectors of memory."""
+        element, row = self.table_state_bytes
+        state = element * width + row
+        return 2.0 * max(state, SECTOR_BYTES) if state else 0.0
 
     @property
     def is_own_master(self) -> bool:

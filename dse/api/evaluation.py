@@ -48,7 +48,8 @@ class Evaluation(Result):
         if len(self) != 1:
             return f"<Evaluation of {len(self)} designs, {int(self.feasible.sum())} feasible>"
         state = "feasible" if bool(self.feasible[0]) else "violates " + ", ".join(self.violated())
-        return f"<Evaluation: step {float(self['step_time'][0]):.4g} s, MFU {float(self['mfu'][0]):.1%}, {state}>"
+        mfu = f"MFU {float(self['mfu'][0]):.1%} of computed FLOP"
+        return f"<Evaluation: step {float(self['step_time'][0]):.4g} s, {mfu}, {state}>"
 
 
 def _heading(name: str) -> str:

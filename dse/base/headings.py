@@ -13,6 +13,7 @@ HUMAN: Mapping[str, tuple[float, str]] = {
     "B/s": (1e9, "GB/s"),
     "Hz": (1e9, "GHz"),
     "s": (1e-3, "ms"),
+    "FLOP/s": (1e12, "TFLOP/s"),
     "J": (1e3, "kJ"),
     "token/s/m2": (1e6, "token/s/mm2"),
     "USD/token": (1e-6, "USD/Mtoken"),

@@ -86,6 +86,10 @@ def add_workload(command: Any) -> None:
     command.add_argument("--attention", metavar="NAME", help="fused (default), pipelined or materialized")
     command.add_argument("--scaling", metavar="NAME", help="of fp8 operands: tensor (default) or row")
     command.add_argument("--cross-entropy", metavar="NAME", help="the loss: fused (default) or materialized")
+    command.add_argument(
+        "--table-optimizer", metavar="NAME",
+        help="of embedding tables: same (default, as --optimizer), adam, momentum, rowwise_adagrad or sgd",
+    )  # fmt: skip
 
 
 def add_design_flags(command: Parser, *, chip: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dse.base.columns import as_floats, dimensions, numeric, unchecked
 from dse.evaluation.chip_facts import ChipFacts
+from dse.evaluation.violations import remainder
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
 from hw_models.memory.noc import shared_sram_supply
@@ -120,18 +121,20 @@ def rows(design: Design) -> Rows:
         paired=paired,
         facts=ChipFacts(rated_chip, rated_technology, design.training.precision),
         slowest=None,
-        violations={},
+        violations=chip_violations(rated_chip),
     )
     if not np.any(rated_chip.power_cap):
         return made
     point = capped_point(rated_chip, rated_technology, precision=design.training.precision)
     if rated_chip.compute == "tensor_core":
         return replace(made, slowest=point)
-    return replace(made.at(point), violations={POWER_RULE: point.excess})
+    return replace(made.at(point), violations=made.violations | {POWER_RULE: point.excess})
 
 
 #: What a power cap that no clock meets breaks.
 POWER_RULE = "power_cap"
+#: What a chip whose arrays do not fill its cores breaks.
+CORES_RULE = "array_count % arrays_per_core"
 #: Energies that follow the supply voltage of the logic squared, and leakage, whose power does.
 _OF_THE_CORE = ("mac_energy", "vector_energy", "local_sram_energy", "shared_sram_energy", "leakage")
 
@@ -149,3 +152,8 @@ def _plain(chip: Chip, technology: Technology) -> tuple[Chip, Technology]:
     return unchecked(chip, changes), unchecked(technology, constants)
 
 
+def chip_violations(chip: Chip) -> dict[str, Any]:
+    """Rules that the chip's parts break together: arrays left over, or too few, for cores of `arrays_per_core`."""
+    if not np.any(np.greater(chip.arrays_per_core, 1)):
+        return {}
+    return {CORES_RULE: remainder(chip.array_count, chip.arrays_per_core)}

@@ -47,7 +47,8 @@ def evaluate_rows(r: Rows, layout: Layout, wanted: frozenset[str] | None = None)
         DEVICES_RULE: device_violation(layout.plan, r.cluster.devices),
         **layout.violations,
         "memory": memory / r.chip.hbm_capacity - 1.0,
-        **(r.violations if held is None else held.violations),
+        **r.violations,
+        **({} if held is None else held.violations),
     }
     metrics = _times(r, layout, step) | chip_metrics(r.facts) | _memory(layout, memory, reserve)
     if wanted is None or wanted & set(TIME_PARTS):
@@ -95,19 +96,28 @@ def _times(r: Rows, layout: Layout, step: Step) -> Late:
     workload = r.workload
     tokens, batch = float(workload.tokens), float(workload.global_batch)
     devices = r.cluster.devices
-    chip_peak = r.rated_chip.peak_flops(r.training.precision) * devices
+    peak = _peak_flops(r, layout) * devices
     facts, time = r.facts, step.time
     return {
         "step_time": lambda: time,
         "throughput": lambda: tokens / time,
         "samples_per_second": lambda: batch / time,
-        "mfu": lambda: layout.model_flops / (chip_peak * time),
-        "hfu": lambda: layout.hardware_flops / (chip_peak * time),
+        "mfu": lambda: layout.once_flops / (peak * time),
+        "hfu": lambda: layout.executed_flops / (peak * time),
+        "model_flops_rate": lambda: layout.model_flops / (devices * time),
         "throughput_per_tdp": lambda: tokens / time / (facts.tdp * devices),
         "throughput_per_area": lambda: tokens / time / (facts.silicon * devices),
         "micro_batches": lambda: layout.stages.micro_batches,
         **{name: _same(value) for name, value in layout.sent.items()},
     }
+
+
+def _peak_flops(r: Rows, layout: Layout) -> Any:
+    """Peak FLOP/s of a device as it is rated: of its arrays, or of its vector lanes where these may run a product of
+    the network (depthwise convolutions) and are faster."""
+    chip = r.rated_chip
+    peak = chip.peak_flops(r.training.precision)
+    return peak if layout.work.lanes is None else np.maximum(peak, chip.vector_flops)
 
 
 def _memory(layout: Layout, memory: Any, reserve: Any) -> Late:

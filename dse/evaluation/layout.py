@@ -20,7 +20,7 @@ from workloads.network import Workload
 from workloads.operators import Block
 from workloads.plan import FULL, OFFLOAD, RECOMPUTE, SCHEDULE, Plan
 from workloads.precision import Training
-from workloads.training import hardware_flops, model_flops
+from workloads.training import executed_flops, model_flops
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Layout:
     transfers     situations of a transfer to the next stage
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
     sent          bytes a device sends in a step by parallel axis
-    model_flops, hardware_flops   FLOP of a step, without and with what each plan recomputes
+    model_flops   FLOP of a step as publications count them: full attention squares, direct convolutions
+    once_flops, executed_flops   FLOP that the kernels do, without and with what each plan recomputes
     slowest       expected largest of as many standard normal numbers as devices: how far the slowest is behind
     repeats       kinds of recomputation among the plans; moves_weights: a schedule moves weight gradients
     """
@@ -109,7 +110,8 @@ class Layout:
     messages: Messages
     sent: dict[str, Any]
     model_flops: float
-    hardware_flops: Any
+    once_flops: float
+    executed_flops: Any
     slowest: Any
     repeats: frozenset[int]
     moves_weights: bool
@@ -172,9 +174,10 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
         ),
         sent=_sent(plan, blocks, found, shared, held, training),
         model_flops=float(model_flops(workload)),
+        once_flops=executed_flops(workload, training),
         # layers of several kinds are shares of one block
-        hardware_flops=_hardware_flops(
-            plan, workload, (found.repeated_total + lead) / (blocks["body"].count + lead)
+        executed_flops=_executed_flops(
+            plan, workload, training, (found.repeated_total + lead) / (blocks["body"].count + lead)
         ),
         slowest=expected_largest(plan.tensor * plan.pipeline * plan.data * plan.context),
         repeats=frozenset(np.unique(plan.recompute).astype(int).tolist()),
@@ -194,11 +197,11 @@ def expected_largest(number: Any) -> Any:
     return np.array(values)[index].reshape(np.shape(number))
 
 
-def _hardware_flops(plan: Plan, workload: Workload, share: Any) -> Any:
+def _executed_flops(plan: Plan, workload: Workload, training: Training, share: Any) -> Any:
     """FLOP of a step with what is repeated: all of it times the share of layers that recompute."""
-    model = float(model_flops(workload))
-    again = np.array([float(hardware_flops(workload, kind) - model_flops(workload)) for kind in RECOMPUTE])
-    return model + again[plan.recompute.astype(np.int64)] * share
+    once = executed_flops(workload, training)
+    again = np.array([executed_flops(workload, training, kind) - once for kind in RECOMPUTE])
+    return once + again[plan.recompute.astype(np.int64)] * share
 
 
 OPERATOR_COLUMNS = ("tensor", "micro_batch", "sequence_parallel", "context", "expert", "expert_tensor")

@@ -10,7 +10,7 @@ import numpy as np
 from dse.evaluation.stages import Sharing, Stages
 from workloads.operators import Block
 from workloads.plan import FULL, NONE, OFFLOAD, PER_OPERATOR, SCHEDULE, Plan
-from workloads.precision import Training
+from workloads.precision import TABLE_BYTES, Training
 
 KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers")
 ALL = OFFLOAD.index("all")
@@ -123,6 +123,7 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         per_layer_expert = body.expert_parameters(t, plan.expert, plan.expert_tensor)
         expert = (on_stage[0] * per_layer_expert, on_stage[1] * per_layer_expert * mid_exists,
                   on_stage[2] * per_layer_expert * stages.has_last)  # fmt: skip
+    tables = tuple(_table_state(body, plan, training, held) for held in expert) if body.sparse else (None,) * 3
     activations, logits = _activations(plan, training, blocks, stages)
     exists = (1.0, mid_exists, stages.has_last)
     ends = (
@@ -130,7 +131,7 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         head_dense * stages.has_last,
     )  # fmt: skip
     kinds = [
-        _state(dense[i], expert[i], plan, training, shared, sparse=body.sparse)
+        _state(dense[i], expert[i], plan, training, shared, tables=tables[i])
         | {
             "activations": activations[i],
             "logits": logits[i],
@@ -166,11 +167,13 @@ def _total(kinds: dict[str, Any]) -> Any:
 
 
 def _state(
-    dense: Any, expert: Any, plan: Plan, training: Training, shared: Sharing, *, sparse: bool = False
+    dense: Any, expert: Any, plan: Plan, training: Training, shared: Sharing, *, tables: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
     """Weights, gradients and optimizer state of one device: what ZeRO splits is divided by its group.
 
-    Sparse tables have weights only, and ZeRO leaves them where they are."""
+    tables   weights and state of sparse tables [B], which are then the experts; None: experts are routed ones.  Rows
+             are updated where they are read: no gradient is kept, and ZeRO and offloading leave them where they are
+    """
     stage = plan.zero_stage
     found = {}
     for name, size, least in (
@@ -179,14 +182,26 @@ def _state(
     ):  # fmt: skip
         split = stage >= least
         held = dense / np.where(split, shared.group, 1.0)
-        if not sparse:
+        if tables is None:
             held = held + expert / np.where(split, shared.expert_group, 1.0)
-        elif name == "weights":
-            held = held + expert
         found[name] = held * size
     found["weights"] = np.where(plan.offload == ALL, 0.0, found["weights"])
     found["optimizer"] = np.where(plan.offload > 0, 0.0, found["optimizer"])
+    if tables is not None:
+        found["weights"] = found["weights"] + tables[0]
+        found["optimizer"] = found["optimizer"] + tables[1]
     return found
+
+
+def _table_state(body: Block, plan: Plan, training: Training, parameters: Any) -> tuple[Any, Any]:
+    """Weights and optimizer state [B] of sparse tables of which a device holds so many parameters.
+
+    State is that of every row, touched or not: an element's, and a row's where the optimizer keeps one number a row.
+    """
+    element, row = training.table_state_bytes
+    of_layer = body.expert_parameters(plan.tensor, plan.expert, plan.expert_tensor)
+    rows = body.rows_on_device(plan.expert) * (parameters / of_layer)
+    return parameters * TABLE_BYTES, parameters * element + rows * row
 
 
 def _buffers(

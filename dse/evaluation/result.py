@@ -13,8 +13,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "step_time": ("s", "one optimizer step"),
     "throughput": ("token/s", "tokens trained a second by the whole cluster"),
     "samples_per_second": ("1/s", "samples trained a second by the whole cluster"),
-    "mfu": ("", "model FLOP utilisation: forward and backward, no recomputation, over the matrix peak"),
-    "hfu": ("", "hardware FLOP utilisation: with recomputation"),
+    "mfu": ("", "model FLOP utilisation: forward and backward as computed (fused attention: half a causal square)"),
+    "hfu": ("", "hardware FLOP utilisation: the same with recomputation"),
+    "model_flops_rate": (
+        "FLOP/s", "a device, as publications count: forward and backward, full attention squares (PaLM, Megatron)"
+    ),
     "energy_per_step": ("J", "chips and links, whole cluster, PUE 1"),
     "energy_per_token": ("J", "chips and links, whole cluster, PUE 1"),
     "average_power": ("W", "energy over time, one device"),

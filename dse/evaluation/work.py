@@ -297,7 +297,7 @@ def _vector_tables(
     moved, operations, tasks = [], [], []
     for row, (place, vector, backward) in enumerate(passes):
         words = vector.backward_reads + vector.backward_writes if backward else vector.reads + vector.writes
-        moved.append(words * training.activation_bytes)
+        moved.append(_bytes_moved(vector, training, backward, words))
         operations.append(vector.backward_operations if backward else vector.operations)
         phase = "gradient" if backward else "forward"
         moves = words > 0
@@ -328,6 +328,14 @@ def _vector_tables(
     rows = np.arange(len(columns)) >= converts
     plain = rows.reshape(-1, *([1] * (elements.ndim - 1))) if rows.any() else None
     return tuple(tasks), elements * per_element[0], elements * per_element[1], pieces, plain
+
+
+def _bytes_moved(vector: Vector, training: Training, backward: bool, words: float) -> float:
+    """HBM bytes of a pass, per element: activations in their format, what has a width of its own, and the optimizer
+    state of the rows of tables that it updates."""
+    fixed = vector.backward_fixed if backward else vector.fixed
+    moved = (words - fixed) * training.activation_bytes + fixed * 2.0
+    return moved + vector.rows * training.row_state_moved(vector.row_width) if backward else moved
 
 
 def _conversions(blocks: dict[str, Block], fields: dict[str, Any]) -> Iterator[tuple[str, bool, Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dse.base.columns import as_column, row_of, take, unchecked
 from dse.evaluation.chip_facts import ChipFacts
-from dse.evaluation.design import POWER_RULE, Design
+from dse.evaluation.design import CORES_RULE, POWER_RULE, Design, chip_violations
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.memory import memory
 from dse.evaluation.ownership import chip_metrics
@@ -159,6 +159,8 @@ class _Common:
         workload = self.scene.workload
         divisible = (f"{rule.name} % tensor" for rule in indivisible(workload.network, workload.sequence))
         rules = [DEVICES_RULE, *PLAN_RULES, *divisible, "memory"]
+        arrays = self._values("chip.arrays_per_core", self.scene.chip.arrays_per_core)
+        rules += [CORES_RULE] if max(arrays) > 1 else []
         rules += [POWER_RULE] if max(self._values("chip.power_cap", self.scene.chip.power_cap)) > 0 else []
         return tuple(dict.fromkeys([*rules, *(metric for metric, _, _ in self.goals.limits)]))
 
@@ -298,6 +300,8 @@ class NestedProblem(_Common):
         if np.any(hardware.chip.power_cap) and hardware.chip.compute == "systolic":
             point = capped_point(hardware.chip, hardware.technology, precision=self.scene.training.precision)
             broken |= np.broadcast_to(point.excess > 0, broken.shape)
+        for excess in chip_violations(hardware.chip).values():
+            broken |= np.broadcast_to(excess > 0, broken.shape)
         for metric, relation, limit in self.goals.limits:
             if metric in known:
                 value = known[metric]()

@@ -280,7 +280,10 @@ def time_power(result: Result, metric: str) -> Floats:
     ones = np.ones(len(result))
     if metric == "step_time":
         return ones
-    if metric in ("throughput", "samples_per_second", "mfu", "hfu", "throughput_per_tdp", "throughput_per_area"):
+    if metric in (
+        "throughput", "samples_per_second", "mfu", "hfu", "model_flops_rate", "throughput_per_tdp",
+        "throughput_per_area",
+    ):
         return -ones
     static = result.column("energy_static") / result.column("energy_per_step")
     if metric in ("energy_per_step", "energy_per_token", "energy_static"):

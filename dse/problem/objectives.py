@@ -7,7 +7,7 @@ from dse.exploration.variables import Objective
 
 #: Metrics of which more is better; of all others less is.
 MORE_IS_BETTER = (
-    "throughput", "samples_per_second", "mfu", "hfu", "throughput_per_tdp", "throughput_per_area",
+    "throughput", "samples_per_second", "mfu", "hfu", "model_flops_rate", "throughput_per_tdp", "throughput_per_area",
     "die_yield",
 )
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from workloads.graph import Graph
+from dse.evaluation.design import Design
+from dse.evaluation.evaluate import evaluate
+from dse.evaluation.result import Result
+from dse.evaluation.stages import blocks_by_place
+from dse.evaluation.work import work
+from hw_models.cluster import Cluster, Tier
+from hw_models.devices import chip
+from hw_models.stacks import stack
+from workloads.graph import Graph, GraphNetwork
+from workloads.layers.dense import Linear
 from workloads.layers.embedding import Cross, EmbeddingBags, Interaction
 from workloads.layers.losses import Loss
+from workloads.layers.pointwise import Flatten
 from workloads.layers.sparse import (
     AdaptiveSubdivision,
     CoordinateDescent,
@@ -20,8 +31,11 @@ from workloads.layers.sparse import (
     subdivision_work,
 )
 from workloads.lowering import lower
+from workloads.network import Workload
 from workloads.networks import GRAPHS, recommendation, sparse
 from workloads.networks.sparse import GLM_DATA, TEMPORAL_DATA
+from workloads.plan import Plan
+from workloads.precision import Training
 
 NETWORKS = {one.name: one for family in (recommendation, sparse) for one in family.NETWORKS}
 
@@ -31,11 +45,102 @@ def test_bags_read_a_row_an_index_and_write_a_row_a_table():
     assert counts.result == (3, 4)
     assert counts.parameters == counts.row_parameters == 60 * 4
     bags = counts.passes[0]
-    assert bags.elements * bags.reads == 6 * 4
+    assert bags.elements * bags.reads == 2 * 6 * 4  # fp32 rows, in elements of 2 B
     assert bags.elements * bags.writes == 3 * 4
     # fp32 rows are updated in place: 4 B an element read and written
     assert bags.elements * bags.backward_writes == 2 * 6 * 4
     assert counts.flops == 0
+
+
+def tables(rows: int, width: int, spread: str = "row") -> Graph:
+    """One table, and a linear layer of width weights and a bias on its pooled row."""
+    graph = Graph("tables")
+    bags = EmbeddingBags((rows,), width, spread=spread)
+    x = graph.add(Flatten(), graph.add(bags, graph.input((bags.indices,), "index")))
+    graph.add(Loss("sigmoid"), graph.add(Linear(1), x))
+    return graph
+
+
+def trained(rows: int, width: int, plan: Plan | None = None, *, spread: str = "row", **training: str) -> Result:
+    network = GraphNetwork("tables", lambda _: tables(rows, width, spread))
+    chosen = plan or Plan()
+    devices = int(chosen.data)
+    return evaluate(
+        Design(chip("a100-sxm-80gb"), Cluster(devices, (Tier(devices),)), chosen, Workload(network, 1, 1024),
+               stack("ideal"), Training(**training))  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+#: A hundred million rows of 128, and the linear layer beside them: 128 weights and a bias of 12 B of adam's state.
+LARGE, DENSE = 10**8 * 128, 129 * 12
+
+
+@pytest.mark.parametrize(
+    ("training", "weights", "state"),
+    [
+        ({}, 4 * LARGE, 8 * LARGE + DENSE),  # 102.4e9 B: adam keeps two moments of every element
+        ({"table_optimizer": "adam"}, 4 * LARGE, 8 * LARGE + DENSE),
+        ({"table_optimizer": "rowwise_adagrad"}, 4 * LARGE, 4 * 10**8 + DENSE),
+        ({"table_optimizer": "sgd"}, 4 * LARGE, DENSE),
+        ({"optimizer": "momentum"}, 4 * LARGE, 4 * LARGE + 129 * 8),
+        ({"optimizer": "sgd"}, 4 * LARGE, 129 * 4),
+        # in fp32 the dense weights are their own master too
+        ({"precision": "fp32"}, 4 * LARGE, 8 * LARGE + 129 * 8),
+    ],
+)
+def test_a_hundred_million_rows_have_weights_and_optimizer_state(training, weights, state):
+    found = trained(10**8, 128, **training)
+    assert found.value("memory_optimizer") == state
+    dense = 129 * (4 if training.get("precision") == "fp32" else 2)
+    assert found.value("memory_weights") == weights + dense
+    assert found.value("memory_gradients") == 129 * 4, "rows are updated where they are read"
+
+
+def test_adam_of_a_hundred_million_rows_does_not_fit_one_a100():
+    assert not trained(10**8, 128).feasible[0]
+    assert trained(10**8, 128, table_optimizer="rowwise_adagrad").feasible[0]
+
+
+@pytest.mark.parametrize(("spread", "rows"), [("row", 1000 / 8), ("column", 1000), ("", 1000)])
+def test_state_of_tables_is_spread_as_their_rows_are_and_never_by_zero(spread, rows):
+    experts = 1 if spread == "" else 8
+    for stage in (0, 1, 3):
+        plan = Plan(data=8, expert=experts, zero_stage=stage, micro_batch=128)
+        adam = trained(1000, 128, plan, spread=spread)
+        plain = trained(1000, 128, plan, spread=spread, table_optimizer="sgd")
+        rowwise = trained(1000, 128, plan, spread=spread, table_optimizer="rowwise_adagrad")
+        dense = plain.value("memory_optimizer")
+        assert adam.value("memory_optimizer") - dense == 8 * 1000 * 128 / experts
+        assert rowwise.value("memory_optimizer") - dense == pytest.approx(4 * rows, rel=1e-12)
+
+
+def test_offloading_leaves_tables_on_the_device_that_looks_them_up():
+    for offload in ("optimizer", "all"):
+        found = trained(1000, 128, Plan(offload=offload))
+        assert found.value("memory_optimizer") == 8 * 1000 * 128
+        assert found.value("memory_weights") >= 4 * 1000 * 128
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    # bytes read and written beside a row of 128 fp32 elements; one number takes a sector of 32 B
+    [("sgd", 0), ("momentum", 2 * 4 * 128), ("adam", 2 * 8 * 128), ("rowwise_adagrad", 2 * 32)],
+)
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_an_update_moves_the_state_of_touched_rows_alone(optimizer, state, precision):
+    training = Training(precision=precision, table_optimizer=optimizer)
+    width = {"bf16": 2, "fp32": 4}[precision]
+    for rows in (10**3, 10**8):
+        blocks = blocks_by_place(Workload(GraphNetwork("tables", lambda _, rows=rows: tables(rows, 128)), 1, 1024))
+        one = dict.fromkeys(("tensor", "micro_batch", "sequence_parallel", "context", "expert", "expert_tensor"),
+                            np.ones(1))  # fmt: skip
+        done = work(blocks, training, one, paired=False)
+        moved = {
+            task.phase: float(done.moved[task.row].item()) for task in done.tasks if task.operator == "embedding bags"
+        }
+        # an fp32 row in, the pooled row out; its gradient in, the row read and written, and its state
+        assert moved["forward"] == 128 * (4 + width)
+        assert moved["gradient"] == 128 * (width + 2 * 4) + state
 
 
 @pytest.mark.parametrize("spread", ["table", "row", "column"])

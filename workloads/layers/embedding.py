@@ -109,10 +109,11 @@ class EmbeddingBags:
     lookups    indices a sample of each table: one number for all, or one a table (multi-hot)
     spread     "" (every device holds every table), "table" (whole tables on devices of the data axis), "row" or
                "column" (each table over all of them)
-    Forward reads lookups rows and writes one a table; backward writes the gradient of every row that was read, and the
-    update reads and writes these rows alone.  Spread tables exchange pooled vectors of tables x width elements a sample
-    by an all-to-all forward and one backward; indices are left out (4 B each).  Row-wise, each device sums the rows
-    that it holds, so that the exchange is a reduce-scatter of the same number of elements.
+    Rows are fp32.  Forward reads lookups rows and writes one a table; backward reads the gradient of the pooled row,
+    and reads and writes every row that was read (the update) with its optimizer state (`Training.table_optimizer`).
+    Spread tables exchange pooled vectors of tables x width elements a sample by an all-to-all forward and one backward;
+    indices are left out (4 B each).  Row-wise, each device sums the rows that it holds: a reduce-scatter of the same
+    number of elements.
     Source: Naumov et al. 2019, arXiv 1906.00091; Mudigere et al. 2021, arXiv 2104.05158, section 4 (sharding).
     """
 
@@ -142,13 +143,15 @@ class EmbeddingBags:
         tables = len(self.rows)
         pooled = tables * self.width
         share = self.indices / tables
-        # backward: the pooled gradient is read; fp32 rows are read and written (two elements of 2 B each)
-        one = Vector("embedding bags", pooled, reads=share, writes=1, backward_reads=1 + 2 * share,
-                     backward_writes=2 * share, operations=share, backward_operations=share)  # fmt: skip
+        # fp32 rows are two elements of 2 B each; backward: the pooled gradient is read, rows are read and written
+        one = Vector("embedding bags", pooled, reads=2 * share, writes=1, backward_reads=1 + 2 * share,
+                     backward_writes=2 * share, operations=share, backward_operations=share, fixed=2 * share,
+                     backward_fixed=4 * share, rows=share / self.width, row_width=self.width)  # fmt: skip
         table = sum(self.rows) * self.width
         return Counts(
             (tables, self.width), table, passes=(one,), mixing="own", exchanged=pooled if self.spread else 0,
-            row_parameters=table, touched=self.indices * self.width,
+            row_parameters=table, touched=self.indices * self.width, rows=sum(self.rows),
+            whole_rows=self.spread != "column",
             pieces={"": 1, "table": tables, "row": sum(self.rows), "column": self.width}[self.spread],
         )  # fmt: skip
 

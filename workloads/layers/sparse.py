@@ -48,11 +48,14 @@ class SparseLinear:
         one = Vector(
             "sparse row", number, reads=entry + row, writes=FLOAT * self.outputs / number, backward_reads=entry + row,
             backward_writes=row, operations=2 * self.outputs, backward_operations=2 * self.outputs,
+            fixed=entry + row + FLOAT * self.outputs / number, backward_fixed=entry + 2 * row, rows=1,
+            row_width=self.outputs,
         )  # fmt: skip
         weights = self.features * self.outputs
         return Counts(
-            (self.outputs,), weights, passes=(one,), mixing="own", row_parameters=weights, touched=number * self.outputs
-        )
+            (self.outputs,), weights, passes=(one,), mixing="own", row_parameters=weights,
+            touched=number * self.outputs, rows=self.features,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "attention": ("training", "attention"),
     "cross_entropy": ("training", "cross_entropy"),
     "scaling": ("training", "scaling"),
+    "table_optimizer": ("training", "table_optimizer"),
     **{name: ("plan", name) for name in Plan.names()},
 }
 

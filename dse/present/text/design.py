@@ -25,6 +25,7 @@ from dse.present.text.words import (
     section,
     short_plan,
     signed,
+    utilisation_text,
 )
 from hw_models.cluster import Cluster
 
@@ -76,7 +77,7 @@ def _verdict(account: Account) -> str:
     rate = in_words_of(account.design.workload, metric_text("throughput", account.value("throughput")))
     return wrapped(
         f"{metric_text('step_time', account.value('step_time'))} a step, {rate}, "
-        f"MFU {percent(account.value('mfu'))}, HFU {percent(account.value('hfu'))}. "
+        f"{utilisation_text(account.value)}. "
         f"Bound by {WORDS[first.name]} ({percent(first.share, 0)} of the step){then}."
     )
 

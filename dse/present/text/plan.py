@@ -10,6 +10,7 @@ from dse.base.units import format_quantity
 from dse.present.text.search import failures_text
 from dse.present.text.tables import columns_text, wrapped
 from dse.present.text.words import (
+    COUNTED,
     PLAN_KEY,
     WORDS,
     in_bytes,
@@ -23,6 +24,7 @@ from dse.present.text.words import (
     section,
     short_plan,
     signed,
+    utilisation_text,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def _plan_verdict(report: PlanReport) -> str:
     rate = in_words_of(report.workload, metric_text("throughput", best.value("throughput")))
     return (
         f"Best of all: {short_plan(report.best[0].plan)}: {metric_text('step_time', best.value('step_time'))} a step, "
-        f"{rate}, MFU {percent(best.value('mfu'))}, "
+        f"{rate}, {utilisation_text(best.value)}, "
         f"{in_bytes(best.value('memory'))} of {in_bytes(float(report.chip.hbm_capacity))} a device. {counts}."
     )
 
@@ -141,8 +143,9 @@ def _candidates_section(title: str, found: Sequence[Candidate], best: Sequence[C
              percent(e.value("mfu")), in_bytes(e.value("memory")), why + ties]
         )  # fmt: skip
     headings = ["#", "plan", "step", "slower", "MFU", "memory", "against the best, a step"]
-    tied = "  tie: another plan that takes exactly as long" if any(item.ties for item in found) else None
-    return section(f"{title} (memory: fullest device)", columns_text(headings, rows, indent=2), tied)
+    notes = [f"  MFU: {COUNTED}"]
+    notes += ["  tie: another plan that takes exactly as long"] if any(item.ties for item in found) else []
+    return section(f"{title} (memory: fullest device)", columns_text(headings, rows, indent=2), *notes)
 
 
 def _why(item: Candidate) -> str:

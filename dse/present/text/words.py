@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -21,8 +21,9 @@ from workloads.network import Workload
 from workloads.plan import CHOICES, Plan
 
 __all__ = [
-    "PLAN_KEY", "WORDS", "in_bytes", "in_words_of", "input_text", "join", "length_text", "limit_text", "metric_text",
-    "money", "percent", "plan_words", "sample_word", "scene_text", "section", "short_plan", "signed",
+    "COUNTED", "PLAN_KEY", "WORDS", "in_bytes", "in_words_of", "input_text", "join", "length_text", "limit_text",
+    "metric_text", "money", "percent", "plan_words", "sample_word", "scene_text", "section", "short_plan", "signed",
+    "utilisation_text",
 ]  # fmt: skip
 
 #: Words for parts of a step and for what it waits for.
@@ -118,6 +119,10 @@ def signed(value: float, unit: str) -> str:
     return text if value == 0 else f"{'+' if value > 0 else '-'}{text}"
 
 
+#: What MFU and HFU count.
+COUNTED = "FLOP that kernels compute: fused causal attention skips what is masked"
+
+
 def in_bytes(value: float) -> str:
     """Decimal bytes, so that what is needed and what there is are in one unit."""
     for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -138,6 +143,14 @@ def metric_text(name: str, value: float | None) -> str:
     if value is not None and unit == "token/s/m2":
         return format_quantity(value / 1e6, "token/s/mm2")
     return format_quantity(value, unit)
+
+
+def utilisation_text(value: Callable[[str], float]) -> str:
+    """MFU and HFU with what they count, and the rate that publications state; `value` gives a metric by its name."""
+    return (
+        f"MFU {percent(value('mfu'))}, HFU {percent(value('hfu'))} ({COUNTED}; with full attention squares, "
+        f"as publications count, {metric_text('model_flops_rate', value('model_flops_rate'))} a device)"
+    )
 
 
 def limit_text(name: str, found: float, limit: float, unit: str, relation: str = "==") -> str:
