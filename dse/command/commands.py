@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dse.api.evaluation import Evaluation
     from dse.api.search import SearchReport
     from dse.evaluation.design import Design
-    from dse.exploration.run import Progress
+    from dse.exploration.run import Progress, SearchResult
     from dse.inputs.spec import SearchSpec
     from dse.insight.front_intervals import FrontIntervals
 
@@ -116,7 +116,10 @@ def _search_several(options: Options, spec: SearchSpec, out: Path, shown: _Shown
     if report.result.stopped == "interrupted":
         print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
         return INTERRUPTED
-    return 0 if len(report) else NOTHING_FITS
+    lacking = [one for one in (report.result, *(r.result for r in report.alone.values())) if one.missing]
+    for one in lacking:
+        print(missing_words(one), file=sys.stderr)
+    return FAILED if lacking else 0 if len(report) else NOTHING_FITS
 
 
 def _print_search(
@@ -144,6 +147,7 @@ def _search_plain(report: SearchReport, paths: Mapping[str, Path], most: int = 5
         "evaluations": result.evaluations,
         "feasible": result.feasible,
         "failures": result.failures,
+        "missing": list(result.missing),
         "nearest_miss": result.miss,
         "front": len(report),
         "objectives": [{"name": o.name, "unit": o.unit, "direction": o.direction} for o in report.problem.objectives],
@@ -166,7 +170,16 @@ def _search_status(report: SearchReport) -> int:
         cause = result.faults[0]["cause"] if result.faults else "unknown"
         print(f"{result.failed_rows} of {result.hardware_rows} hardware rows failed; first: {cause}", file=sys.stderr)
         return FAILED
+    if result.missing:
+        print(missing_words(result), file=sys.stderr)
+        return FAILED
     return 0 if len(report) else NOTHING_FITS
+
+
+def missing_words(result: SearchResult) -> str:
+    """How many hardware rows have no answer, and why the first of them."""
+    cause = result.missing[0]["cause"]
+    return f"{len(result.missing)} hardware rows have no answer (try again: the same command); first: {cause}"
 
 
 class _Shown:
