@@ -16,6 +16,7 @@ from dse.command.exit_status import FAILED, INTERRUPTED, NOTHING_FITS
 from dse.command.json_output import print_json
 from dse.command.parser import Options
 from dse.command.progress import Shown
+from dse.exploration.settings import SearchResult
 from dse.inputs.serialize import design_to_plain
 from dse.inputs.spec import SearchSpec
 from dse.inputs.yaml.load import load_search
@@ -81,7 +82,10 @@ def _search_several(options: Options, spec: SearchSpec, out: Path, shown: Shown)
     if report.result.stopped == "interrupted":
         print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
         return INTERRUPTED
-    return 0 if len(report) else NOTHING_FITS
+    lacking = [one for one in (report.result, *(r.result for r in report.alone.values())) if one.missing]
+    for one in lacking:
+        print(missing_words(one), file=sys.stderr)
+    return FAILED if lacking else 0 if len(report) else NOTHING_FITS
 
 
 def _print_search(
@@ -106,6 +110,7 @@ def search_plain(report: Solved, paths: Mapping[str, Path], most: int = 5) -> di
         "evaluations": result.evaluations,
         "feasible": result.feasible,
         "failures": result.failures,
+        "missing": list(result.missing),
         "nearest_miss": result.miss,
         "front": len(report),
         "objectives": [{"name": o.name, "unit": o.unit, "direction": o.direction} for o in report.problem.objectives],
@@ -128,4 +133,13 @@ def _search_status(report: Solved) -> int:
         cause = result.faults[0]["cause"] if result.faults else "unknown"
         print(f"{result.failed_rows} of {result.hardware_rows} hardware rows failed; first: {cause}", file=sys.stderr)
         return FAILED
+    if result.missing:
+        print(missing_words(result), file=sys.stderr)
+        return FAILED
     return 0 if len(report) else NOTHING_FITS
+
+
+def missing_words(result: SearchResult) -> str:
+    """How many hardware rows have no answer, and why the first of them."""
+    cause = result.missing[0]["cause"]
+    return f"{len(result.missing)} hardware rows have no answer (try again: the same command); first: {cause}"

@@ -164,7 +164,7 @@ class Archive:
         self.chunks: list[Chunk] = []
         self.notes: list[str] = []
         self._last = ""
-        self._lock: int | None = None
+        self._lock = -1
 
     @classmethod
     def open(cls, out: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any]) -> Archive:
@@ -215,9 +215,11 @@ class Archive:
 
     def close(self) -> None:
         """Give the folder free; the system does it for a killed process."""
-        if self._lock is not None:
+        if self._lock in _HELD:
+            _HELD.discard(self._lock)
+            _unlock(self._lock)
             os.close(self._lock)
-            self._lock = None
+        self._lock = -1
 
     def __enter__(self) -> Archive:
         return self
@@ -298,7 +300,31 @@ def _read_fingerprint(path: Path) -> Any:
         raise ValueError(f"{path}: found no valid JSON ({fault}), allowed: the file as it was written") from None
 
 
-def _lock_folder(folder: Path) -> int | None:
+def _unlock(descriptor: int) -> None:
+    """Free the lock for all copies of the descriptor, also of a process that is just being forked."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+#: Descriptors of the locks that this process holds.
+_HELD: set[int] = set()
+
+
+def _let_go() -> None:
+    """A forked process is no search: a copy of the lock would hold the folder after the search was killed."""
+    for descriptor in _HELD:
+        os.close(descriptor)
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _lock_folder(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -307,6 +333,7 @@ def _lock_folder(folder: Path) -> int | None:
     try:
         import fcntl
     except ImportError:  # no advisory locks on this system: one process per folder is up to the user
+        _HELD.add(descriptor)
         return descriptor
     try:
         # The system frees the lock with the process, so a killed search blocks nobody.
@@ -315,6 +342,7 @@ def _lock_folder(folder: Path) -> int | None:
         owner = os.read(descriptor, 64).decode("ascii", "replace").strip()
         os.close(descriptor)
         raise FolderInUse(f"{folder.parent}: found in use by process {owner}, allowed: one search per folder") from None
+    _HELD.add(descriptor)
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor

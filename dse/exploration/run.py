@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.exploration.answers import Answers, answers, joined
 from dse.exploration.archive import Archive, Chunk, pack, plain, refuse_difference, take
 from dse.exploration.searchers import ExhaustiveSearcher, QuasiRandomSearcher, RandomSearcher, distinct
 from dse.exploration.settings import OPTUNA, SAMPLERS, Progress, SearchResult, Settings
 from dse.exploration.tally import FAULTS_SHOWN, Tally
-from dse.exploration.variables import Floats, Integers, Objective, Outcome, Problem, Space
+from dse.exploration.variables import Floats, Integers, Objective, Outcome, Problem
 
 if TYPE_CHECKING:
     from dse.exploration.optuna_searcher import StudyMirror
@@ -37,6 +38,8 @@ _LARGEST_SLICE = 16_384
 _COMMIT_AFTER = 0.5
 # An exhaustive record keeps every row up to this many, above only what is on the front when it is found.
 _FULL_RECORD = 200_000
+# Rows that the machine may leave without an answer before a run gives up.
+_MOST_MISSING = 20
 _OTHER_PROPOSALS = "searcher: found other proposals than the record holds, allowed: the same for one seed"
 
 
@@ -107,12 +110,15 @@ class _Search:
         self.partial: list[Chunk] = []  # committed parts of the batch in work
         self.front_before = distinct(problem.space, None)  # hardware rows of the front before the batch in work
         self.slice = 1  # rows given to the problem at once
+        self.unanswered = 0  # rows that this run got no answer for
 
     def resume(self) -> None:
         """Rebuild searcher and tally from the archive."""
         for chunk in self.archive.chunks:
-            self.partial.append(chunk)
             self.tally.add(chunk)
+            if "again" in chunk.header:  # a later answer: the searcher was told that the row has none
+                continue
+            self.partial.append(chunk)
             if chunk.header["complete"]:
                 self._replay()
         if self.mode == "exhaustive":
@@ -121,7 +127,33 @@ class _Search:
             self.notes.append(f"continued from {self.tally.rows} recorded hardware rows")
 
     def go(self, ended: Callable[[], str]) -> str:
-        """Batches until something ends the search; the reason."""
+        """Rows that are missing first, then batches until something ends the search; the reason."""
+
+        def stopped() -> str:
+            return ended() or ("failed" if self.unanswered > _MOST_MISSING else "")
+
+        reason = self._answer_missing(stopped) or self._go(stopped)
+        if self.tally.missing:
+            count, cause = len(self.tally.missing), next(iter(self.tally.missing.values()))
+            self.notes.append(f"{count} hardware rows have no answer, the same search tries them again; first: {cause}")
+        return reason
+
+    def _answer_missing(self, ended: Callable[[], str]) -> str:
+        """Evaluate the rows that are recorded without an answer, one at a time; the reason to end, or ""."""
+        for row in list(self.tally.missing):
+            reason = ended()
+            if reason:
+                return reason
+            rows = np.array([row], dtype=np.int64)
+            self._commit(rows, self._answers(rows), asked=1, complete=False, record=None, again=True)
+        return ""
+
+    def _answers(self, rows: Integers) -> Answers:
+        found = answers(self.problem, rows)
+        self.unanswered += len(found.missing)
+        return found
+
+    def _go(self, ended: Callable[[], str]) -> str:
         while True:
             if not self.partial and self.told >= self.limit:
                 break
@@ -157,65 +189,64 @@ class _Search:
         done = sum(len(c) for c in self.partial)
         if done and not np.array_equal(np.concatenate([c.rows for c in self.partial]), rows[:done]):
             raise ValueError(_OTHER_PROPOSALS)
-        outcomes: list[Outcome] = []
-        faults: list[dict[str, Any]] = []
+        parts: list[Answers] = []
         begin, committed = done, time.monotonic()
         while done < len(rows):
             before = time.monotonic()
-            found, wrong = _evaluate(self.problem, rows[done : done + self.slice])
-            outcomes += found
-            faults += wrong
-            done += len(found)
+            parts.append(self._answers(rows[done : done + self.slice]))
+            done += len(parts[-1].outcomes)
             now = time.monotonic()
             self.slice = _next_slice(self.slice, now - before)
             reason = ended()
             if done < len(rows) and (reason or now - committed > _COMMIT_AFTER):
                 if self.mode == "exhaustive":
-                    return self._end_early(rows[:done], outcomes, faults) or reason
-                self._commit(rows[begin:done], outcomes, faults, asked=asked, complete=False, record=None)
+                    return self._end_early(rows[:done], joined(parts)) or reason
+                self._commit(rows[begin:done], joined(parts), asked=asked, complete=False, record=None)
                 if reason:
                     return reason
-                outcomes, faults, begin, committed = [], [], done, time.monotonic()
-        return self._end_batch(rows, begin, outcomes, faults, asked=asked)
+                parts, begin, committed = [], done, time.monotonic()
+        return self._end_batch(rows, begin, joined(parts), asked=asked)
 
-    def _end_early(self, rows: Integers, outcomes: list[Outcome], faults: list[dict[str, Any]]) -> str:
+    def _end_early(self, rows: Integers, found: Answers) -> str:
         # Exhaustive batches mean nothing to a sampler: end this one here and go on after its last row.
-        reason = self._end_batch(rows, 0, outcomes, faults, asked=len(rows))
+        reason = self._end_batch(rows, 0, found, asked=len(rows))
         self.searcher = ExhaustiveSearcher(self.problem.space, start=self.told)
         return reason
 
-    def _end_batch(
-        self, rows: Integers, begin: int, outcomes: list[Outcome], faults: list[dict[str, Any]], *, asked: int
-    ) -> str:
+    def _end_batch(self, rows: Integers, begin: int, found: Answers, *, asked: int) -> str:
         """Tell the batch and commit its rest in one chunk, with what the searcher needs to be rebuilt."""
-        answers = [o for c in self.partial for o in c.outcomes()] + outcomes
-        told = self._told_values(answers) if self.mode == "search" else None
+        outcomes = [o for c in self.partial for o in c.outcomes()] + found.outcomes
+        told = self._told_values(outcomes) if self.mode == "search" else None
         if told is not None:
             self.searcher.tell(rows, *told)
         record = self.searcher.record() if hasattr(self.searcher, "record") else None
-        self._commit(rows[begin:], outcomes, faults, asked=asked, complete=True, record=record)
+        self._commit(rows[begin:], found, asked=asked, complete=True, record=record)
         self._after_batch(rows, told)
-        if self.batch == 1 and self.tally.failed_rows == self.tally.rows:
+        if self.batch == 1 and 0 < self.tally.failed_rows == self.tally.rows:
             self.notes.append(f"every one of the first {self.tally.rows} hardware rows failed; the search stopped")
             return "failed"
         return ""
 
     def _commit(
-        self, rows: Integers, outcomes: list[Outcome], faults: list[dict[str, Any]], *, asked: int, complete: bool,
-        record: Any,
+        self, rows: Integers, found: Answers, *, asked: int, complete: bool, record: Any, again: bool = False
     ) -> None:  # fmt: skip
-        header = {
+        header: dict[str, Any] = {
             "batch": self.batch, "asked": asked, "complete": complete, "record": record,
-            "failed_rows": len(faults), "faults": faults[:FAULTS_SHOWN],
+            "failed_rows": len(found.faults), "faults": found.faults[:FAULTS_SHOWN],
         }  # fmt: skip
+        if found.missing:
+            header["missing"] = found.missing
+        if again:
+            header["again"] = rows.tolist()
         chunk = pack(
-            header, rows, outcomes, constraints=self.problem.constraints,
+            header, rows, found.outcomes, constraints=self.problem.constraints,
             objectives=len(self.problem.objectives), plan_fields=len(self.problem.plan_fields),
         )  # fmt: skip
         if self.thin:
             chunk = take(chunk, *self.tally.worth_keeping(chunk))
         self.archive.append(chunk)
-        self.partial.append(self.archive.chunks[-1])
+        if not again:
+            self.partial.append(self.archive.chunks[-1])
         self.tally.add(chunk)
         if self.progress is not None:
             self.progress(self.tally.progress(self.limit, time.monotonic() - self.started))
@@ -264,35 +295,6 @@ class _Search:
         return values, violations
 
 
-def _evaluate(problem: Problem, rows: Integers) -> tuple[list[Outcome], list[dict[str, Any]]]:
-    """Answers of rows, and the faults: a row that raises or has a value that is not finite fails alone."""
-    try:
-        outcomes = problem.evaluate(rows)
-        assert len(outcomes) == len(rows), "evaluate returns one Outcome a row"
-    except Exception as fault:  # whatever a plugged-in model raises; Ctrl-C is no Exception and passes
-        if len(rows) > 1:
-            parts = [_evaluate(problem, rows[i : i + 1]) for i in range(len(rows))]
-            return [o for p in parts for o in p[0]], [f for p in parts for f in p[1]]
-        name = f"error: {type(fault).__name__}"
-        return [_failed(problem, 0, [name])], [_fault(problem.space, rows[0], f"{type(fault).__name__}: {fault}")]
-    faults = []
-    for i, outcome in enumerate(outcomes):
-        finite = np.isfinite(np.reshape(outcome.front, (-1, len(problem.objectives))))
-        bad = [o.name for j, o in enumerate(problem.objectives) if not finite[:, j].all()]
-        if bad:
-            outcomes[i] = _failed(problem, outcome.evaluated, [f"not a finite number: {n}" for n in bad])
-            faults.append(_fault(problem.space, rows[i], f"not a finite number: {', '.join(bad)}"))
-    return outcomes, faults
-
-
-def _failed(problem: Problem, evaluated: int, names: Sequence[str]) -> Outcome:
-    front = np.empty((0, len(problem.objectives)))
-    plans = np.empty((0, len(problem.plan_fields)), dtype=np.int64)
-    return Outcome(evaluated, 0, dict.fromkeys(names, 1), front, plans, {})
-
-
-def _fault(space: Space, row: Integers, cause: str) -> dict[str, Any]:
-    return {"variables": space.values(row), "cause": cause}
 
 
 def _next_slice(size: int, seconds: float) -> int:

@@ -91,6 +91,8 @@ class SearchResult:
     hardware_rows         hardware rows answered;  evaluations  plans priced;  feasible  plans that violate nothing
     failures              plans by violated constraint
     failed_rows           rows whose evaluation failed;  faults  the first of them, with variables and cause
+    missing               rows that the machine left without an answer (a process was killed, memory ran out), by no
+                          fault of theirs, with variables and cause: the same search tries them again
     miss                  violations of the nearest miss over all rows, {} when none;  with miss_row, miss_plan and
                           miss_objectives
     stopped               budget, exhausted, timeout, interrupted, stopped, or failed
@@ -105,6 +107,7 @@ class SearchResult:
     failures: dict[str, int]
     failed_rows: int
     faults: tuple[dict[str, Any], ...]
+    missing: tuple[dict[str, Any], ...]
     miss: dict[str, float]
     miss_row: Integers | None
     miss_plan: Integers | None

@@ -27,6 +27,7 @@ class Tally:
         self.rows = self.evaluations = self.feasible = self.failed_rows = 0
         self.failures: dict[str, int] = {}
         self.faults: list[dict[str, Any]] = []
+        self.missing: dict[tuple[int, ...], str] = {}  # rows without an answer, with the cause
         self.front_values = np.empty((0, len(objectives)))
         self.front_rows = np.empty((0, len(archive.fingerprint["space"])), dtype=np.int64)
         self.front_plans = np.empty((0, plan_fields), dtype=np.int64)
@@ -34,7 +35,11 @@ class Tally:
 
     def add(self, chunk: Chunk) -> None:
         totals = chunk.header["totals"]
-        self.rows += totals["rows"]
+        lacking = chunk.header.get("missing", [])
+        self.rows += totals["rows"] - len(lacking)
+        for row in chunk.header.get("again", []):
+            self.missing.pop(tuple(row), None)
+        self.missing.update({tuple(one["row"]): one["cause"] for one in lacking})
         self.evaluations += totals["evaluated"]
         self.feasible += totals["feasible"]
         self.failed_rows += chunk.header["failed_rows"]
@@ -76,12 +81,19 @@ class Tally:
         return SearchResult(
             rows=rows, plans=plans, values=values, hardware_rows=self.rows, evaluations=self.evaluations,
             feasible=self.feasible, failures=dict(self.failures), failed_rows=self.failed_rows,
-            faults=tuple(self.faults), miss=dict(miss[2].miss) if miss else {},
+            faults=tuple(self.faults), missing=self._missing(), miss=dict(miss[2].miss) if miss else {},
             miss_row=np.array(miss[1], dtype=np.int64) if miss else None,
             miss_plan=miss[2].miss_plan if miss else None,
             miss_objectives=miss[2].miss_objectives if miss else None,
             stopped=stopped, notes=(*self.archive.notes, *notes), mode=mode, elapsed=elapsed, archive=self.archive,
         )  # fmt: skip
+
+    def _missing(self) -> tuple[dict[str, Any], ...]:
+        choices = {name: found["values"] for name, found in self.archive.fingerprint["space"].items()}
+        return tuple(
+            {"variables": {name: choices[name][i] for name, i in zip(choices, row, strict=True)}, "cause": cause}
+            for row, cause in self.missing.items()
+        )
 
     def _sorted_front(self) -> tuple[Integers, Integers, Floats]:
         signed = self.front_values * self.signs

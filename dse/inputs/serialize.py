@@ -104,7 +104,7 @@ def _network(data: Mapping[str, Any]) -> Any:
 
 
 def _foreign(reference: str, values: Any) -> Any:
-    """A network of a class that is not the product's: registered, called with its fields; nothing is imported."""
+    """A network of a registered class, called with its fields; nothing is imported."""
     if values is not None and not isinstance(values, Mapping):
         raise ValueError(f"network.fields: found a {type(values).__name__}, allowed: a mapping")
     made, raised = attempt(partial(stored_class("network", reference), **(values or {})))

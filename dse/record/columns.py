@@ -211,6 +211,9 @@ def trial_pieces(report: Solved) -> Iterator[bytes]:
         number = 0
         for chunk in chunks:
             rows = np.arange(len(chunk))
+            if "missing" in chunk.header:  # no answer, no trial
+                lacking = {tuple(one["row"]) for one in chunk.header["missing"]}
+                rows = np.array([i for i in rows if tuple(chunk.rows[i].tolist()) not in lacking], dtype=np.int64)
             if owners is not None:
                 rows = np.array([i for i in rows if tuple(chunk.rows[i].tolist()) in owners], dtype=np.int64)
             for part in blocks(len(rows)):

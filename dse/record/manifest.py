@@ -43,6 +43,7 @@ def manifest(report: Solved) -> dict[str, Any]:
         "failures": dict(sorted(result.failures.items())),
         "failed_rows": result.failed_rows,
         "faults": plain(list(result.faults)),
+        "missing": plain(list(result.missing)),
         "nearest_miss": _nearest_miss(report),
         "stopped": result.stopped,
         "constants": [_constant(row) for row in report.problem.constants or ()],

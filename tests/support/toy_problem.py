@@ -1,6 +1,6 @@
 """A search problem without physics, shared by the tests of the search engine; also a program that runs one search.
 
-`python toy_problem.py OUT SAMPLER BUDGET SECONDS_A_ROW` runs it and exits with 130 when it was interrupted.
+`python toy_problem.py OUT SAMPLER BUDGET SECONDS_A_ROW [JOBS]` runs it and exits with 130 when it was interrupted.
 """
 
 from __future__ import annotations
@@ -123,7 +123,12 @@ def main() -> int:
     out, sampler, budget, delay = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     mode = "exhaustive" if sampler == "exhaustive" else "search"
     settings = Settings(mode=mode, sampler=sampler if mode == "search" else "random", budget=budget, seed=5, batch=20)
-    result = run(Toy(delay=delay), settings, out=out, progress=lambda p: print(p.rows, flush=True))
+    problem: Any = Toy(delay=delay)
+    if len(sys.argv) > 5:
+        from dse.exploration.workers import Shared
+
+        problem = Shared(problem, int(sys.argv[5]))
+    result = run(problem, settings, out=out, progress=lambda p: print(p.rows, flush=True))
     print(result.stopped, result.hardware_rows, len(result.rows), flush=True)
     return 130 if result.stopped == "interrupted" else 0
 

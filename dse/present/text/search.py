@@ -190,6 +190,8 @@ def _search_end(report: Solved) -> str:
     result = report.result
     rate = f" in {result.elapsed:,.3g} s" if result.elapsed else ""
     failed = f" {result.failed_rows:,} hardware rows failed to evaluate." if result.failed_rows else ""
+    if result.missing:
+        failed += f" {len(result.missing):,} hardware rows have no answer: {result.missing[0]['cause']}."
     return (
         f"Stopped because {STOPPED.get(result.stopped, result.stopped)}: {result.hardware_rows:,} hardware rows, "
         f"{result.evaluations:,} designs evaluated{rate}, {result.feasible:,} feasible.{failed}"
