@@ -42,7 +42,7 @@ def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic:
         times, stages, pipeline=plan.pipeline, interleave=plan.interleave,
         # one stage has one order of passes, whatever it is called
         is_gpipe=(plan.schedule == 0) & (plan.pipeline > 1),
-        transfer=layout.transfers.spread(traffic.transfer.time), overlaps=plan.overlap_pipeline,
+        transfer=layout.transfers.spread(traffic.boundary), overlaps=plan.overlap_pipeline,
         is_zero_bubble=plan.schedule == ZERO_BUBBLE,
     )
     late = layout.passes.spread(blocks["body"].backward.seconds)
@@ -200,27 +200,17 @@ def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic
     at = layout.passes.spread
     # device micro-batches: every replica of the model runs its share of the global batch
     work = plan.data * plan.context * plan.tensor * stages.micro_batches
-    hops = 2.0 * (plan.pipeline * plan.interleave - 1.0) * work
-    once = layout.at_reduction
-    replicas = once["ranks"] * once["tensor"]
-    reduced = replicas * once["pipeline"] * (traffic.gradients.energy + traffic.gather.energy) + (
-        2.0 * replicas * traffic.tied.energy
-    )
     operators: Any = 0.0
-    sent: Any = 0.0
     for place, block in layout.blocks.items():
         if block.count:
             operators = operators + float(block.count) * blocks[place].compute_energy
-            sent = sent + float(block.count) * blocks[place].exchange_energy
     repeated = stages.repeated_total * at(blocks["body"].again_energy)
-    repeated_sent = stages.repeated_total * at(blocks["body"].again_exchange_energy)
     if layout.blocks["lead"].count:
         lead = float(layout.blocks["lead"].count)
         repeated = repeated + lead * at(blocks["lead"].again_energy)
-        repeated_sent = repeated_sent + lead * at(blocks["lead"].again_exchange_energy)
     compute = work * (at(operators) + repeated) + _updated(layout) * _bytes_per_update(rows) * technology.hbm_energy
-    moved = work * (at(sent) + repeated_sent) + hops * layout.transfers.spread(traffic.transfer.energy)
-    return compute, moved + layout.reductions.spread(reduced)
+    devices = plan.data * plan.context * plan.tensor * plan.pipeline
+    return compute, devices * layout.ledger.fold(lambda line: getattr(traffic, line.call).energy)
 
 
 def _updated(layout: Layout) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from dse.evaluation.combine import Step, combine, energies, parts
 from dse.evaluation.design import Design, Rows, rows
 from dse.evaluation.layout import Layout, lay_out
+from dse.evaluation.ledger import AXES
 from dse.evaluation.ownership import OF_A_TOKEN, Late, chip_metrics, token_metrics
 from dse.evaluation.passes import BlockPasses, block_passes
 from dse.evaluation.price import price
@@ -108,7 +109,7 @@ def _times(r: Rows, layout: Layout, step: Step) -> Late:
         "throughput_per_tdp": lambda: tokens / time / (facts.tdp * devices),
         "throughput_per_area": lambda: tokens / time / (facts.silicon * devices),
         "micro_batches": lambda: layout.stages.micro_batches,
-        **{name: _same(value) for name, value in layout.sent.items()},
+        **{f"communication_{axis}": _sent(r, layout, axis) for axis in AXES},
     }
 
 
@@ -118,6 +119,10 @@ def _peak_flops(r: Rows, layout: Layout) -> Any:
     chip = r.rated_chip
     peak = chip.peak_flops(r.training.precision)
     return peak if layout.work.lanes is None else np.maximum(peak, chip.vector_flops)
+
+
+def _sent(r: Rows, layout: Layout, axis: str) -> Callable[[], Any]:
+    return lambda: layout.ledger.sent(axis, splits=r.stack.split_boundary)
 
 
 def _memory(layout: Layout, memory: Any, reserve: Any) -> Late:

@@ -11,68 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from dse.evaluation.ledger import Ledger, ledger
 from dse.evaluation.memory import Memory, memory
+from dse.evaluation.messages import Message, Messages, pass_messages, reduction_messages
 from dse.evaluation.situations import Situations, situations
 from dse.evaluation.stages import Sharing, Stages, blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import plan_violations
 from dse.evaluation.work import Work, work
 from workloads.network import Workload
 from workloads.operators import Block
-from workloads.plan import FULL, OFFLOAD, RECOMPUTE, SCHEDULE, Plan
+from workloads.plan import OFFLOAD, RECOMPUTE, SCHEDULE, Plan
 from workloads.precision import Training
 from workloads.training import executed_flops, model_flops
-
-
-@dataclass(frozen=True)
-class Message:
-    """What one call of a collective sends in each situation: ranks, distance between them, bytes of the full tensor."""
-
-    size: Any
-    distance: Any
-    message: Any
-
-
-@dataclass(frozen=True)
-class Messages:
-    """What the collectives of a step send.  None: no plan of the batch has it.
-
-    exchange        a block's boundary over the tensor axis                                      [passes]
-    keys            keys and values of a block over the context axis                             [passes]
-    tokens          rows that one rank sends to experts                                          [passes]
-    layer, layer_experts, lead, ends   weights (in parameters) that ZeRO-3 gathers and ZeRO-2 reduces for a body
-                    layer outside and inside its experts, for a leading layer, and for embedding and head
-                    together                                                                     [passes]
-    transfer        a boundary sent to the next stage                                            [transfers]
-    gradients       dense parameters of a stage                                                  [reductions]
-    experts         parameters of its routed experts                                             [reductions]
-    rows            rows of sparse tables that all copies of a piece updated, gathered by each   [reductions]
-    tied            a tied embedding's gradient between first and last stage                     [reductions]
-    """
-
-    exchange: Message
-    keys: Message | None
-    tokens: Message | None
-    layer: Message | None
-    layer_experts: Message | None
-    lead: Message | None
-    ends: Message | None
-    transfer: Message
-    gradients: Message
-    experts: Message | None
-    rows: Message | None
-    tied: Message
-
-    def reduced_once(self, gradient_bytes: float) -> Any:
-        """Bytes of gradients one device reduces after its last backward pass, dense, of experts and of touched rows.
-
-        Buckets are filled from all of them; `rows` counts the rows of every rank, of which a device owns one share.
-        """
-        held = self.gradients.message * gradient_bytes
-        if self.experts is not None:
-            held = held + self.experts.message * gradient_bytes
-        if self.rows is not None:
-            held = held + self.rows.message / self.rows.size
-        return held
 
 
 @dataclass(frozen=True)
@@ -85,7 +35,7 @@ class Layout:
     operators     distinct situations of its operators among them, their columns and their work
     transfers     situations of a transfer to the next stage
     reductions    situations of the gradient reduction, weight gather and tied embedding, and their degrees
-    sent          bytes a device sends in a step by parallel axis
+    ledger        every exchange of a step, with what it sends and how often
     model_flops   FLOP of a step as publications count them: full attention squares, direct convolutions
     once_flops, executed_flops   FLOP that the kernels do, without and with what each plan recomputes
     slowest       expected largest of as many standard normal numbers as devices: how far the slowest is behind
@@ -108,7 +58,7 @@ class Layout:
     reductions: Situations
     at_reduction: dict[str, Any]
     messages: Messages
-    sent: dict[str, Any]
+    ledger: Ledger
     model_flops: float
     once_flops: float
     executed_flops: Any
@@ -148,6 +98,14 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
     boundary: Any = blocks["body"].boundary * training.activation_bytes
     if found.held is not None:
         boundary = transfers.pick(found.held.boundary) * training.activation_bytes
+    messages = Messages(
+        **pass_messages(at_pass, blocks, training),
+        transfer=Message(
+            at_transfer["pipeline"], at_transfer["distance"],
+            at_transfer["micro_batch"] / at_transfer["context"] * boundary / at_transfer["sharing"],
+        ),
+        **reduction_messages(reductions, at_reduction, held, found, blocks, training),
+    )
     return Layout(
         plan=plan,
         blocks=blocks,
@@ -164,15 +122,11 @@ def lay_out(plan: Plan, workload: Workload, training: Training, *, paired: bool)
         at_transfer=at_transfer,
         reductions=reductions,
         at_reduction=at_reduction,
-        messages=Messages(
-            **_pass_messages(at_pass, blocks, training),
-            transfer=Message(
-                at_transfer["pipeline"], at_transfer["distance"],
-                at_transfer["micro_batch"] / at_transfer["context"] * boundary / at_transfer["sharing"],
-            ),
-            **_reduction_messages(reductions, at_reduction, held, found, blocks, training),
+        messages=messages,
+        ledger=ledger(
+            plan, blocks, training, found, held, messages, passes, at_pass, transfers, at_transfer, reductions,
+            at_reduction,
         ),
-        sent=_sent(plan, blocks, found, shared, held, training),
         model_flops=float(model_flops(workload)),
         once_flops=executed_flops(workload, training),
         # layers of several kinds are shares of one block
@@ -253,125 +207,3 @@ def _situations(columns: dict[str, np.ndarray], paired: bool) -> tuple[Situation
     """The distinct situations of the columns, and the columns at them."""
     found = situations(*columns.values(), paired=paired)
     return found, {name: found.pick(column) for name, column in columns.items()}
-
-
-def _pass_messages(at: dict[str, Any], blocks: dict[str, Block], training: Training) -> dict[str, Any]:
-    """What a block's pass sends: boundary, keys and values, routed rows, weights that ZeRO splits."""
-    body, t = blocks["body"], at["tensor"]
-    samples = at["micro_batch"] / at["context"]
-    exchanged = (body.exchanged or body.boundary) * training.activation_bytes
-    exchange = Message(t, at["distance"], samples * exchanged)
-    keys = tokens = layer = layer_experts = lead = ends = None
-    if np.any(at["context"] > 1):
-        groups = np.maximum(np.ceil(body.group_count / t), 1.0)
-        width = body.context_exchange / body.group_count * training.activation_bytes
-        keys = Message(at["context"], at["context_distance"], at["micro_batch"] * width * groups)
-    if np.any(at["expert"] > 1):
-        # tensor ranks hold different tokens with sequence parallelism, and where experts are whole
-        cut = np.where((at["sequence_parallel"] > 0) | (at["expert_tensor"] == 0), t, 1.0)
-        tokens = Message(
-            at["expert"], at["expert_distance"], samples * (body.routed * training.activation_bytes) / cut
-        )
-    if np.any((at["zero_stage"] >= 2) | (at["hosted"] > 0)):
-        outside = blocks["first"].dense_parameters(t) + blocks["last"].dense_parameters(t)
-        outside = outside - blocks["last"].shared_on_device(t)
-        split = (at["group"], at["group_distance"])
-        layer, ends = Message(*split, body.dense_parameters(t)), Message(*split, outside)
-        if blocks["lead"].count:
-            lead = Message(*split, blocks["lead"].dense_parameters(t))
-        if body.parameters_expert and not body.sparse:
-            held = body.expert_parameters(t, at["expert"], at["expert_tensor"])
-            layer_experts = Message(at["expert_group"], at["expert_group_distance"], held)
-    return {
-        "exchange": exchange, "keys": keys, "tokens": tokens, "layer": layer, "layer_experts": layer_experts,
-        "lead": lead, "ends": ends,
-    }
-
-
-def _reduction_messages(
-    reductions: Situations, at: dict[str, Any], held: Memory, found: Stages, blocks: dict[str, Block],
-    training: Training,
-) -> dict[str, Any]:  # fmt: skip
-    """Parameters whose gradients are reduced, of the stage with most of them, and a tied embedding's gradient."""
-    pick = reductions.pick
-    shared = blocks["last"].shared_on_device(at["tensor"])
-    has_last = pick(found.has_last)
-    experts = rows = None
-    if blocks["body"].sparse:
-        # a piece's rows are read for the samples of all its expert peers: as many elements as of one device's samples
-        touched = at["samples"] * (float(blocks["body"].touched) * training.gradient_bytes)
-        rows = Message(at["expert_ranks"], at["expert_distance"], at["expert_ranks"] * touched)
-    elif blocks["body"].parameters_expert:
-        experts = Message(at["expert_ranks"], at["expert_distance"], pick(held.expert))
-    return {
-        "gradients": Message(at["ranks"], at["distance"], pick(held.dense)),
-        "experts": experts,
-        "rows": rows,
-        "tied": Message(
-            1.0 + has_last,
-            at["pipeline_distance"] * np.maximum(at["pipeline"] - 1.0, 1.0),
-            has_last * (shared * training.gradient_bytes),
-        ),
-    }
-
-
-def crossings(blocks: dict[str, Block], repeats: Any, lead_repeats: Any) -> Any:
-    """Tensor-parallel exchanges of one micro-batch in all blocks: forward, as many backward, and what is recomputed.
-
-    repeats, lead_repeats   layers of the body, and leading ones, whose forward exchanges are repeated
-    """
-    body, lead = blocks["body"], blocks["lead"]
-    ends = float(blocks["first"].reductions + blocks["last"].reductions)
-    layers = float(body.count * body.reductions + lead.count * lead.reductions)
-    return 2.0 * layers + repeats * float(body.reductions) + lead_repeats * float(lead.reductions) + ends
-
-
-def _sent(
-    plan: Plan, blocks: dict[str, Block], found: Stages, shared: Sharing, held: Memory, training: Training
-) -> dict[str, Any]:
-    """Bytes one device sends in a step by axis: 2 (n-1)/n S an all-reduce, whatever the algorithm."""
-    body, lead = blocks["body"], blocks["lead"]
-    share = found.micro_batches / plan.pipeline
-    samples = plan.micro_batch / plan.context
-    boundary = samples * (body.boundary * training.activation_bytes)
-    if found.held is not None:
-        boundary = samples * (found.held.boundary * training.activation_bytes)
-    exchange = samples * ((body.exchanged or body.boundary) * training.activation_bytes)
-    cut = np.where(plan.sequence_parallel > 0, plan.tensor, 1.0)
-    exchanged = 2.0 * (plan.tensor - 1.0) / plan.tensor * exchange
-    hops = 2.0 * (plan.pipeline * plan.interleave - 1.0)
-    full = np.where(plan.recompute == FULL, 1.0, 0.0)
-    again, again_lead = full * found.repeated_total, full * float(lead.count)
-    layers = float(body.count + lead.count)
-    sent = {
-        "communication_tensor": share * (crossings(blocks, again, again_lead) * exchanged),
-        "communication_pipeline": share * hops * (boundary / cut),
-        "communication_data": _sent_data(plan, blocks, found, shared, held, training),
-    }
-    if body.context_exchange:
-        groups = np.maximum(np.ceil(body.group_count / plan.tensor), 1.0)
-        shown = plan.micro_batch * (body.context_exchange / body.group_count * training.activation_bytes) * groups
-        passes = (plan.context - 1.0) / plan.context * shown
-        sent["communication_context"] = share * ((3.0 * layers + again + again_lead) * passes)
-    if body.routed:
-        whole = (plan.sequence_parallel > 0) | (plan.expert_tensor == 0)
-        rows = samples * (body.routed * training.activation_bytes) / np.where(whole, plan.tensor, 1.0)
-        passes = (plan.expert - 1.0) / plan.expert * rows
-        sent["communication_expert"] = share * ((4.0 * body.count + 2.0 * again) * passes)
-    return {"communication_context": 0.0, "communication_expert": 0.0} | sent
-
-
-def _sent_data(
-    plan: Plan, blocks: dict[str, Block], found: Stages, shared: Sharing, held: Memory, training: Training
-) -> Any:
-    """Bytes sent over the data axis: gradients once a step, or with ZeRO-2 and 3 in every micro-batch, weights too."""
-    stage, gradient, weight = plan.zero_stage, float(training.gradient_bytes), float(training.weight_bytes)
-    in_passes = np.where(stage >= 2, found.micro_batches, 1.0)
-    reduced = gradient * np.where(stage >= 1, 1.0, 2.0) * in_passes
-    reread = np.where(stage >= 3, in_passes * (1.0 + plan.reshard), np.where(stage >= 1, 1.0, 0.0))
-    moved = reduced + weight * reread
-    dense = held.dense * ((shared.ranks - 1.0) / shared.ranks)
-    if blocks["body"].sparse:
-        return moved * dense
-    expert = held.expert * ((shared.expert_ranks - 1.0) / shared.expert_ranks)
-    return moved * (dense + expert)

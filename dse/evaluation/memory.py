@@ -26,6 +26,7 @@ class Memory:
     by_stage   bytes of the first, second and last stage; their maximum is `total`
     dense, expert   parameters of one device outside routed experts and of its experts, before ZeRO, on the stage
                with most of them
+    of_lead, of_ends   of `dense`, those of leading layers, and of embedding and head
     """
 
     by_kind: dict[str, Any]
@@ -33,6 +34,8 @@ class Memory:
     stage: Any
     dense: Any
     expert: Any
+    of_lead: Any
+    of_ends: Any
     by_stage: tuple[Any, Any, Any]
 
 
@@ -143,6 +146,8 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
     total = np.maximum(np.maximum(totals[0], totals[1]), totals[2])
     stage = np.where(total == totals[0], 0, np.where(total == totals[2], 2, 1))
 
+    fullest = np.where(dense[0] >= np.maximum(dense[1], dense[2]), 0, np.where(dense[2] >= dense[1], 2, 1))
+
     def most(values: tuple[Any, Any, Any]) -> Any:
         return np.maximum(np.maximum(values[0], values[1]), values[2])
 
@@ -155,6 +160,8 @@ def memory(plan: Plan, training: Training, blocks: dict[str, Block], stages: Sta
         stage=stage,
         dense=most(dense),
         expert=most(expert),
+        of_lead=np.where(fullest == 0, lead.count * lead.dense_parameters(t), 0.0),
+        of_ends=np.where(fullest == 0, ends[0], np.where(fullest == 2, ends[2], ends[1])),
         by_stage=(totals[0], totals[1], totals[2]),
     )
 

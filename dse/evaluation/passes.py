@@ -39,7 +39,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class BlockPasses:
-    """Passes of one block (again: what is repeated before the backward pass) and dynamic joules by kind.
+    """Passes of one block (again: what is repeated before the backward pass) and dynamic joules without exchanges.
 
     weights   seconds of the backward pass that are weight gradients, 0 where no schedule moves them
     """
@@ -50,8 +50,6 @@ class BlockPasses:
     weights: Any
     compute_energy: Any
     again_energy: Any
-    exchange_energy: Any
-    again_exchange_energy: Any
 
 
 def exposed(communication: Any, window: Any, hides: Any) -> Any:
@@ -101,9 +99,6 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
         # what the host still holds up once the backward pass has waited for it
         again = Pass(again.device, again.tensor, again.context, again.expert, 0.0,
                      together - second.seconds - again.seconds)  # fmt: skip
-    sent = traffic.exchange.energy
-    routed = 2.0 * float(block.routed > 0) * traffic.tokens.energy
-    split = _data_energy(layout, traffic, place)
     return BlockPasses(
         first,
         second,
@@ -111,9 +106,6 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
         spread(priced.weights[place]) if priced.weights else 0.0,
         spread(priced.forward_energy[place] + priced.backward_energy[place]),
         repeated_energy,
-        (ends[0] + ends[1]) * number * sent + 2.0 * routed + 3.0 * float(block.context_exchange > 0)
-        * traffic.keys.energy + split,
-        (full + regathered) * number * sent + full * (routed + float(block.context_exchange > 0) * traffic.keys.energy),
     )
 
 
@@ -189,14 +181,3 @@ def _data(
 def _of_layer(traffic: Traffic, place: str) -> tuple[Call, Call]:
     """Gather of a layer's weights, and reduction of its gradients."""
     return (traffic.fetch_lead, traffic.reduce_lead) if place == "lead" else (traffic.fetch, traffic.reduce)
-
-
-def _data_energy(layout: Layout, traffic: Traffic, place: str) -> Any:
-    if layout.messages.layer is None or place == "last":
-        return 0.0
-    if place == "first":
-        return traffic.fetch_ends.energy + traffic.reduce_ends.energy
-    fetch, reduce = _of_layer(traffic, place)
-    return (1.0 + layout.at_pass["reshard"]) * fetch.energy + reduce.energy
-
-

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from dse.evaluation.design import Rows
-from dse.evaluation.layout import Layout, Message
+from dse.evaluation.layout import Layout
+from dse.evaluation.ledger import copies_sent
+from dse.evaluation.messages import Message, Part, in_passes, once_a_step
 from hw_models.network.collective_time import collective_time
 
 
@@ -42,6 +44,7 @@ class Traffic:
     fetch, reduce    ZeRO-3: all-gather of a layer's weights; ZeRO-2: reduction of its gradients  [passes]
     fetch_lead, reduce_lead, fetch_ends, reduce_ends   the same of a leading layer, of embedding and head [passes]
     transfer    one boundary sent to the next pipeline stage                                      [transfers]
+    rejoin      all-gather of its parts over the tensor axis, where the stack cuts it              [transfers]
     gradients   gradients over the data axis: all-reduce, with ZeRO-1 a reduce-scatter, with groups
                 also an all-reduce of the parts across groups                                     [reductions]
     gather      ZeRO-1 and 2: all-gather of the updated weights                                   [reductions]
@@ -58,9 +61,15 @@ class Traffic:
     fetch_ends: Call
     reduce_ends: Call
     transfer: Call
+    rejoin: Call
     gradients: Call
     gather: Call
     tied: Call
+
+    @property
+    def boundary(self) -> Any:
+        """Seconds from one stage to the next."""
+        return self.transfer.time + self.rejoin.time
 
 
 def price_traffic(rows: Rows, layout: Layout) -> Traffic:
@@ -88,17 +97,20 @@ def price_traffic(rows: Rows, layout: Layout) -> Traffic:
         gradients, gather = gradients + more, gather + again
     if sent.rows is not None:
         gradients = gradients + _call(rows, "all_gather", sent.rows)
+    copies = copies_sent(layout.blocks, rows.training)
+    transfer, rejoin = _transfer(rows, layout)
     return Traffic(
         exchange=exchange,
         keys=NO_CALL if sent.keys is None else _call(rows, "all_gather", sent.keys),
-        tokens=NO_CALL if sent.tokens is None else _call(rows, "all_to_all", sent.tokens, copies_sent(rows, layout)),
+        tokens=NO_CALL if sent.tokens is None else _call(rows, "all_to_all", sent.tokens, copies),
         fetch=fetch,
         reduce=reduce,
         fetch_lead=fetch_lead,
         reduce_lead=reduce_lead,
         fetch_ends=fetch_ends,
         reduce_ends=reduce_ends,
-        transfer=_transfer(rows, layout),
+        transfer=transfer,
+        rejoin=rejoin,
         gradients=gradients,
         gather=gather,
         tied=_call(rows, "all_reduce", sent.tied),
@@ -106,20 +118,19 @@ def price_traffic(rows: Rows, layout: Layout) -> Traffic:
 
 
 def _once(rows: Rows, sent: Message, stage: Any, group: Any) -> tuple[Call, Call]:
-    """Gradients once a step, and weights gathered after the update; `sent` counts parameters.
+    """Gradients once a step, and weights gathered after the update; `sent` counts parameters."""
+    reduced, gathered = once_a_step(sent, stage, group, rows.training)
+    return _in_turn(rows, reduced), _in_turn(rows, gathered)
 
-    ZeRO-1 scatters inside its group, then all-reduces the parts between groups; ZeRO-2 and 3 have reduced in the
-    passes, and ZeRO-3 gathers there too.
-    """
-    training = rows.training
-    split = np.where(stage == 1, group, 1.0)
-    gradients = sent.message * (training.gradient_bytes * (stage < 2))
-    reduced = _call(rows, "all_reduce", Message(sent.size / split, sent.distance * split, gradients / split))
-    if not np.any(stage >= 1):  # saves a third of the calls of plans without ZeRO; same bits
-        return reduced, NO_CALL
-    scattered = _call(rows, "reduce_scatter", Message(split, sent.distance, gradients))
-    weights = sent.message * (training.weight_bytes * ((stage == 1) | (stage == 2)))
-    return scattered + reduced, _call(rows, "all_gather", Message(group, sent.distance, weights))
+
+def _in_turn(rows: Rows, parts: list[Part]) -> Call:
+    """Messages one after the other."""
+    if not parts:
+        return NO_CALL
+    total = _call(rows, parts[0].kind, parts[0].message)
+    for part in parts[1:]:
+        total = total + _call(rows, part.kind, part.message)
+    return total
 
 
 def _in_passes(
@@ -128,39 +139,28 @@ def _in_passes(
     """What ZeRO-3 fetches for a layer's pass and ZeRO-2 and 3 reduce after it, in `pieces` messages; `sent` counts
     parameters.
 
-    Between groups that hold copies the parts are all-reduced.  Weights on the host cross its link first.
+    Weights on the host cross its link first.
     """
-    training = rows.training
-    weights = sent.message / pieces * (training.weight_bytes * (at["zero_stage"] >= 3))
-    gradients = sent.message / pieces * (training.gradient_bytes * (at["zero_stage"] >= 2))
-    fetch = _call(rows, "all_gather", Message(sent.size, sent.distance, weights))
-    reduce = _call(rows, "reduce_scatter", Message(sent.size, sent.distance, gradients))
-    if np.any(copies > 1):
-        parts = Message(copies, sent.distance * sent.size, gradients / sent.size)
-        reduce = reduce + _call(rows, "all_reduce", parts)
+    gathered, reduced = in_passes(sent, at, copies, rows.training, pieces)
+    fetch, reduce = _in_turn(rows, gathered), _in_turn(rows, reduced)
     fetch, reduce = fetch.times(pieces), reduce.times(pieces)
     if np.any(at["hosted"] > 0):
-        read = sent.message * training.weight_bytes * ((at["hosted"] > 0) / np.maximum(at["hosted"], 1.0))
+        read = sent.message * rows.training.weight_bytes * ((at["hosted"] > 0) / np.maximum(at["hosted"], 1.0))
         fetch = fetch + Call(read / rows.cluster.host_bandwidth, 0.0 * read, -1)
     return fetch, reduce
 
 
-def _transfer(rows: Rows, layout: Layout) -> Call:
+def _transfer(rows: Rows, layout: Layout) -> tuple[Call, Call]:
     """A boundary sent to the next stage; a stack may send a part from every tensor rank and gather it there."""
     sent, at = layout.messages.transfer, layout.at_transfer
     whole = _call(rows, "point_to_point", sent)
-    if not np.any(rows.stack.split_boundary > 0):
-        return whole
+    splits = rows.stack.split_boundary > 0
+    if not np.any(splits):
+        return whole, NO_CALL
     cut = at["tensor"] / at["sharing"]  # nothing is left to cut with sequence parallelism
     part = _call(rows, "point_to_point", Message(sent.size, sent.distance, sent.message / cut))
-    gathered = sent.message * ((cut > 1) & (at["pipeline"] > 1))
-    again = _call(rows, "all_gather", Message(at["tensor"], at["tensor_distance"], gathered))
-    return _where(rows.stack.split_boundary > 0, part + again, whole)
-
-
-def copies_sent(rows: Rows, layout: Layout) -> int:
-    """Copies of a token in an all-to-all that sends it once to each place (`Training.dispatch`), else 1."""
-    return layout.blocks["body"].experts_per_token if rows.training.dispatch == "token" else 1
+    again = _call(rows, "all_gather", layout.messages.rejoined(at))
+    return _where(splits, part, whole), _where(splits, again, NO_CALL)
 
 
 def _call(rows: Rows, kind: str, sent: Message, copies: int = 1) -> Call:

@@ -17,8 +17,9 @@ from dse.evaluation.combine import stage_times
 from dse.evaluation.design import POWER_RULE, Design, Rows, rows
 from dse.evaluation.evaluate import evaluate as evaluate_columns
 from dse.evaluation.evaluate import evaluate_rows, passes, settled
-from dse.evaluation.layout import Layout, Message, crossings, lay_out
+from dse.evaluation.layout import Layout, lay_out
 from dse.evaluation.memory import in_flight
+from dse.evaluation.messages import Part as Sent
 from dse.evaluation.price import (
     EVERY_SECOND,
     REPEATED,
@@ -29,7 +30,7 @@ from dse.evaluation.price import (
 )
 from dse.evaluation.result import ENERGY_PARTS, MEMORY_PARTS, METRICS, TIME_PARTS, Result
 from dse.evaluation.stages import layer_counts
-from dse.evaluation.traffic import Call, Traffic, copies_sent, price_traffic
+from dse.evaluation.traffic import Call, Traffic, price_traffic
 from dse.evaluation.violations import DEVICES_RULE
 from dse.evaluation.work import Task
 from dse.inputs.serialize import design_to_plain, plain
@@ -301,69 +302,55 @@ def _priced(prices: OperatorPrices, row: int) -> tuple[str, float]:
 
 def _collectives(r: Rows, layout: Layout, traffic: Traffic, value: Mapping[str, float]) -> tuple[Collective, ...]:
     """Everything one device sends in a step; axes of one rank and empty messages are left out."""
-    plan, sent, training = layout.plan, layout.messages, r.training
-    share = value["micro_batches"] / _number(plan.pipeline)
-    stage, group = int(_number(plan.zero_stage)), layout.at_reduction["group"]
-    in_parts = bool(_number(plan.sequence_parallel) > 0)
-    exchange = ("reduce_scatter", "all_gather") if in_parts else ("all_reduce",)
-    after = _number(traffic.gather.time) + _number(traffic.tied.time)
-    hops = 2.0 * (_number(plan.pipeline) * _number(plan.interleave) - 1.0)
-    repeated = _number(layout.stages.repeated_total) if int(_number(plan.recompute)) == FULL else 0.0
-    body = float(layout.blocks["body"].count)
-    lead = float(layout.blocks["lead"].count)
-    lead_repeated = lead if int(_number(plan.recompute)) == FULL else 0.0
-    boundaries = share * _number(crossings(layout.blocks, repeated, lead_repeated))
-    reduced = _scaled(sent.gradients, training.gradient_bytes * (stage < 2))
-    weights = sent.gradients.message * training.weight_bytes * (stage in (1, 2))
-    gathered = Message(group, sent.gradients.distance, weights)
-    calls: list[tuple[str, str, tuple[str, ...], Message | None, Call, float, float | None]] = [
-        ("block boundaries", "tensor", exchange, sent.exchange, traffic.exchange, boundaries, value["time_tensor"]),
-        ("keys and values", "context", ("all_gather",), sent.keys, traffic.keys,
-         share * (3.0 * (body + lead) + repeated + lead_repeated), value["time_context"]),
-        ("routed rows", "expert", ("all_to_all",), sent.tokens, traffic.tokens,
-         share * (4.0 * body + 2.0 * repeated), value["time_expert"]),
-        ("weights of a layer", "data", ("all_gather",), _scaled(sent.layer, training.weight_bytes * (stage >= 3)),
-         traffic.fetch, share * body * (1.0 + _number(plan.reshard)), None),
-        ("gradients of a layer", "data", ("reduce_scatter",),
-         _scaled(sent.layer, training.gradient_bytes * (stage >= 2)), traffic.reduce, share * body, None),
-        ("stage outputs", "pipeline", ("point_to_point",), sent.transfer, traffic.transfer, share * hops, None),
-        ("gradients", "data", ("reduce_scatter",) if stage == 1 else ("all_reduce",), reduced, traffic.gradients,
-         1.0, max(value["time_data"] - after, 0.0)),
-        ("updated weights", "data", ("all_gather",), gathered, traffic.gather, 1.0, _number(traffic.gather.time)),
-        ("tied embedding", "first and last stage", ("all_reduce",), sent.tied, traffic.tied, 1.0,
-         _number(traffic.tied.time)),
-    ]  # fmt: skip
+    after = _number(layout.reductions.spread(traffic.gather.time)) + _number(traffic.tied.time)
+    # keyed by line: seconds that devices wait; the rest waits as part of the bubble or of time_shard
+    waits = {
+        "block boundaries": value["time_tensor"], "keys and values": value["time_context"],
+        "routed rows": value["time_expert"], "gradients": max(value["time_data"] - after, 0.0),
+        "updated weights": _number(traffic.gather.time), "tied embedding": _number(traffic.tied.time),
+    }  # fmt: skip
+    splits, in_parts = _number(r.stack.split_boundary) > 0, _number(layout.plan.sequence_parallel) > 0
     found = []
-    for name, axis, kinds, message, call, count, exposed in calls:
-        if message is None or int(_number(message.size)) < 2 or _number(message.message) == 0:
+    for line in layout.ledger.lines:
+        parts = [
+            part for part in (line.split if splits and line.split is not None else line.parts)
+            if _number(part.message.size) >= 2 and _number(part.message.message) > 0
+        ]  # fmt: skip
+        if not parts:
             continue
-        by_tier = _bytes_by_tier(r, kinds, message, copies_sent(r, layout))
+        kinds = [part.kind for part in parts]
+        if line.call == "exchange" and in_parts:  # an all-reduce in its two halves
+            kinds = ["reduce_scatter", "all_gather"]
+        priced = [(kind, part) for part in parts for kind in (kinds if len(parts) == 1 else [part.kind])]
+        by_tier = _bytes_by_tier(r, priced)
+        call: Call = getattr(traffic, line.call)
         number = int(_number(call.algorithm))
-        crossed = [tier for tier, count_ in enumerate(by_tier) if count_ > 0]
+        crossed = [tier for tier, count in enumerate(by_tier) if count > 0]
+        first = parts[0].message
         found.append(
             Collective(
-                name=name, kind=" + ".join(kind.replace("_", "-") for kind in kinds), axis=axis,
-                ranks=int(_number(message.size)), message=_number(message.message), calls=count,
+                name=line.name, kind=" + ".join(dict.fromkeys(kind.replace("_", "-") for kind in kinds)),
+                axis="first and last stage" if line.call == "tied" else line.axis,
+                ranks=int(_number(first.size)), message=_number(first.message),
+                calls=_number(layout.ledger.fold(lambda _: 1.0, (line,))),
                 algorithm=ALGORITHMS[number] if number >= 0 else "direct",
-                bytes_by_tier=by_tier, tier=max(crossed, default=0), time=_number(call.time), exposed=exposed,
+                bytes_by_tier=by_tier, tier=max(crossed, default=0), time=_number(call.time),
+                exposed=waits.get(line.name),
             )
         )
     return tuple(found)
 
 
-def _scaled(sent: Message | None, size: float) -> Message | None:
-    """A message that counts parameters, in bytes."""
-    return None if sent is None else Message(sent.size, sent.distance, sent.message * size)
-
-
-def _bytes_by_tier(r: Rows, kinds: tuple[str, ...], sent: Message, copies: int = 1) -> tuple[float, ...]:
+def _bytes_by_tier(r: Rows, priced: list[tuple[str, Sent]]) -> tuple[float, ...]:
+    """Bytes one device sends at each tier in the messages of one call."""
     total = [0.0] * len(r.cluster.tiers)
-    for kind in kinds:
+    for kind, part in priced:
+        sent = part.message
         cost = collective_time(
             r.cluster, r.chip, r.stack, kind,
-            size=sent.size, stride=sent.distance, message=sent.message, copies=copies,
+            size=sent.size, stride=sent.distance, message=sent.message, copies=part.copies,
         )  # fmt: skip
-        total = [before + _number(part) for before, part in zip(total, cost.bytes_by_tier, strict=True)]
+        total = [before + _number(tier) for before, tier in zip(total, cost.bytes_by_tier, strict=True)]
     return tuple(total)
 
 

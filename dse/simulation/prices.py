@@ -76,7 +76,7 @@ def pieces(design: Design) -> Pieces:
         schedule=SCHEDULE[int(_number(plan.schedule))],
         micro_batches=int(_number(layout.stages.micro_batches)),
         chunks=_chunks(layout, blocks, _number(r.stack.micro_batch_overhead)),
-        transfer=_number(layout.transfers.spread(traffic.transfer.time)),
+        transfer=_number(layout.transfers.spread(traffic.boundary)),
         overlaps_transfer=_number(plan.overlap_pipeline) > 0,
         reduction=_number(once(traffic.gradients.time)),
         # a stack without buckets reduces every gradient as it comes: buckets of a byte

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dse.base.errors import ConfigError
-from dse.evaluation.layout import Message, Messages
+from dse.evaluation.messages import Message, Messages
 from dse.inputs.yaml.load import load_design
 from dse.testing import check_network
 from workloads.network import Workload
