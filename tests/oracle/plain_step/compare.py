@@ -1,0 +1,71 @@
+"""What the oracle says of a design beside what the product says, quantity by quantity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import dse
+
+from . import energy, memory, traffic
+from .plan import Layout, lay_out
+from .step import Step, step, work_of
+
+TIMES = ("forward", "backward", "recompute", "tensor", "context", "expert", "shard", "host", "data", "update", "overhead")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """quantities by name: (the oracle's, the product's); running: seconds of the pipeline, the same way."""
+
+    design: Any
+    layout: Layout
+    step: Step
+    quantities: dict[str, tuple[float, float]]
+    running: tuple[float, float]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the closed form of the pipeline is exact: one stage, or gpipe."""
+        plan = self.design.plan
+        return bool(plan.pipeline == 1 or plan.schedule == 0)
+
+    @property
+    def hop_share(self) -> float:
+        """A transfer over the mean pass of a chunk, both ways: closed forms are stated up to a tenth."""
+        line = self.step.line
+        chunks = [f + b for f, b in zip(sum(line.forward, []), sum(line.backward, []), strict=True)]
+        return line.transfer / (sum(chunks) / len(chunks))
+
+
+def compare(design: Any) -> Comparison:
+    """Evaluate a design with the product, and by loops."""
+    result = dse.evaluate(design)
+    layout = lay_out(design)
+    works = work_of(layout)
+    found = step(layout, works)
+    said = {name: result.value(name) for name in result.metrics}
+    running = said["step_time"] - sum(said[f"time_{name}"] for name in ("straggler", "data", "update", "overhead"))
+    pairs = {f"time_{name}": (found.parts[name], said[f"time_{name}"]) for name in TIMES}
+    straggler = found.parts["straggler"] / found.running * running
+    pairs["time_straggler"] = straggler, said["time_straggler"]
+    for axis, size in traffic.bytes_by_axis(layout).items():
+        pairs[f"communication_{axis}"] = size, said[f"communication_{axis}"]
+    pairs["memory"] = memory.with_reserve(layout), said["memory"]
+    held = memory.stages(layout)
+    for kind in memory.KINDS:  # stages that are as full may be told apart either way
+        full = max(sum(one.values()) for one in held)
+        near = [one[kind] for one in held if sum(one.values()) >= full * (1.0 - 1e-9)]
+        value = said[f"memory_{kind}"]
+        pairs[f"memory_{kind}"] = min(near, key=lambda one: abs(one - value)), value
+    pairs["energy_compute"] = energy.compute(layout, works), said["energy_compute"]
+    pairs["energy_communication"] = energy.communication(layout), said["energy_communication"]
+    static = energy.static(layout, said["step_time"], silicon=said["die_area"])
+    pairs["energy_static"] = static, said["energy_static"]
+    pairs["micro_batches"] = float(layout.micro_batches), said["micro_batches"]
+    return Comparison(design, layout, found, pairs, (found.running, running))
+
+
+def differs(ours: float, theirs: float, tolerance: float = 1e-9) -> bool:
+    """Whether two numbers are not the same within a relative tolerance."""
+    return abs(ours - theirs) > tolerance * max(abs(ours), abs(theirs), 1e-30)
