@@ -8,6 +8,7 @@ from typing import Any
 import dse
 
 from . import energy, memory, traffic
+from .designs import together
 from .plan import Layout, lay_out
 from .step import Step, step, work_of
 
@@ -37,14 +38,34 @@ class Comparison:
         chunks = [f + b for f, b in zip(sum(line.forward, []), sum(line.backward, []), strict=True)]
         return line.transfer / (sum(chunks) / len(chunks))
 
+    def differing(self, tolerance: float = 1e-9) -> list[str]:
+        """Quantities that are not the same within a relative tolerance; times also within 1e-12 of the pipeline."""
+        return [
+            name for name, (ours, theirs) in self.quantities.items()
+            if abs(ours - theirs) > tolerance * max(abs(ours), abs(theirs))
+            and not (name.startswith("time_") and abs(ours - theirs) <= 1e-12 * self.running[1])
+        ]  # fmt: skip
 
-def compare(design: Any) -> Comparison:
-    """Evaluate a design with the product, and by loops."""
-    result = dse.evaluate(design)
+
+
+def compare(designs: list[Any]) -> list[Comparison]:
+    """Evaluate designs that share all but plan and devices with the product, as columns; and each by loops.
+
+    A design that breaks a rule of its plan has no claim behind it and is left out.
+    """
+    result = dse.evaluate(together(designs))
+    broken = [name for name in result.violations if name != "memory"]
+    return [
+        _compare(design, {name: float(result.column(name)[row]) for name in result.metrics})
+        for row, design in enumerate(designs)
+        if all(result.violation(name)[row] <= 0 for name in broken)
+    ]
+
+
+def _compare(design: Any, said: dict[str, float]) -> Comparison:
     layout = lay_out(design)
     works = work_of(layout)
     found = step(layout, works)
-    said = {name: result.value(name) for name in result.metrics}
     running = said["step_time"] - sum(said[f"time_{name}"] for name in ("straggler", "data", "update", "overhead"))
     pairs = {f"time_{name}": (found.parts[name], said[f"time_{name}"]) for name in TIMES}
     straggler = found.parts["straggler"] / found.running * running
@@ -64,8 +85,3 @@ def compare(design: Any) -> Comparison:
     pairs["energy_static"] = static, said["energy_static"]
     pairs["micro_batches"] = float(layout.micro_batches), said["micro_batches"]
     return Comparison(design, layout, found, pairs, (found.running, running))
-
-
-def differs(ours: float, theirs: float, tolerance: float = 1e-9) -> bool:
-    """Whether two numbers are not the same within a relative tolerance."""
-    return abs(ours - theirs) > tolerance * max(abs(ours), abs(theirs), 1e-30)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 import dse
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster, Tier
@@ -21,7 +23,7 @@ from workloads.precision import Training
 from workloads.published import network
 from workloads.transformer import DecoderTransformer
 
-DEVICES, MICRO_BATCHES = 64, 32
+DEVICES, MICRO_BATCHES, PLANS = 64, 32, 8
 
 
 def _decoder(**changes: Any) -> DecoderTransformer:
@@ -61,7 +63,7 @@ def chips(rng: random.Random, precision: str) -> Chip:
     )  # fmt: skip
 
 
-def clusters(rng: random.Random, devices: int) -> Cluster:
+def clusters(rng: random.Random) -> Cluster:
     """One to three tiers of any wiring."""
     inner = rng.choice(("switch", "full", "ring", "torus2d", "torus3d", "reducing_switch", "cube_mesh"))
     size = 8 if inner == "cube_mesh" else rng.choice((4, 6, 8, 16))
@@ -74,7 +76,7 @@ def clusters(rng: random.Random, devices: int) -> Cluster:
         tiers.append(last)
     else:
         tiers[0] = replace(tiers[0], size=8 if inner == "cube_mesh" else 64)
-    return Cluster(devices=devices, tiers=tuple(tiers))
+    return Cluster(devices=DEVICES, tiers=tuple(tiers))
 
 
 def stacks(rng: random.Random) -> Any:
@@ -102,21 +104,20 @@ def trainings(rng: random.Random) -> Training:
     )  # fmt: skip
 
 
-def _divisor(rng: random.Random, number: int, most: int) -> int:
-    return rng.choice([one for one in range(1, min(number, most) + 1) if number % one == 0])
-
-
-def plans(rng: random.Random, workload: Any, kind: str) -> tuple[Plan, int]:
-    """(plan, global batch): degrees that divide what they must, every switch by chance."""
+def drawn_plan(rng: random.Random, net: Any, kind: str, batch: int) -> Plan:
+    """Degrees that divide what they must, every switch by chance."""
     tables, experts = kind == "tables", kind == "experts"
-    blocks = {block.place: block for block in workload.blocks(256)}
+    blocks = {block.place: block for block in net.blocks(256)}
     layers = blocks["body"].count + (blocks["lead"].count if "lead" in blocks else 0)
-    tensor = 1 if tables else rng.choice((1, 2, 4))
-    if workload in DENSE + EXPERTS and blocks["body"].group_count < tensor:
-        tensor = blocks["body"].group_count
+    tensor = 1 if tables else min(rng.choice((1, 2, 4)), blocks["body"].group_count)
     pipeline = 1 if tables else rng.choice([one for one in (1, 1, 2, 3, 4) if one <= layers])
     context = 1 if tables else rng.choice((1, 1, 2, 4))
-    data = rng.choice([one for one in (1, 2, 3, 4, 6, 8, 16) if one * tensor * pipeline * context <= DEVICES])
+    most = DEVICES // (tensor * pipeline * context)
+    data, micro_batch = rng.choice([
+        (data, each) for data in (1, 2, 3, 4, 6, 8, 16) for each in (1, 2, 3, 4, 8)
+        if data <= most and batch % (data * each) == 0 and batch // (data * each) <= MICRO_BATCHES
+    ])  # fmt: skip
+    micro_batches = batch // (data * micro_batch)
     ranks = data * context
     whole = rng.randrange(2)
     expert = 1
@@ -125,22 +126,17 @@ def plans(rng: random.Random, workload: Any, kind: str) -> tuple[Plan, int]:
         expert = rng.choice([one for one in (1, 2, 4, 8) if holders % one == 0])
     if tables:
         expert = rng.choice([one for one in range(1, ranks + 1) if ranks % one == 0])
-    micro_batches = rng.randint(1, MICRO_BATCHES)
     schedule, interleave, split = rng.randrange(3), 1, rng.randrange(2)
     if pipeline == 1 and schedule == 2:
         schedule = 1
     if pipeline == 1 or layers + 2 * split < 2 * pipeline:
         split = 0
     if pipeline > 1 and schedule == 1 and rng.random() < 0.5:
-        chunks = [v for v in (2, 3) if (layers + 2 * split) % (pipeline * v) == 0]
-        if chunks:
-            interleave, micro_batches = rng.choice(chunks), pipeline * rng.randint(1, max(MICRO_BATCHES // pipeline, 1))
-    if "lead" in blocks and pipeline > 1 and layers // pipeline - split < 1:
-        split = 0
-    holders = max((ranks if whole else ranks * tensor) // expert, 1) if experts else ranks
+        chunks = [v for v in (2, 3) if (layers + 2 * split) % (pipeline * v) == 0 and micro_batches % pipeline == 0]
+        interleave = rng.choice(chunks) if chunks else 1
+    holders = max((ranks if whole or tables else ranks * tensor) // expert, 1) if experts or tables else ranks
     groups = [0] + [g for g in range(1, ranks) if ranks % g == 0 and (g >= holders or holders % g == 0)]
-    micro_batch = rng.choice((1, 2, 4))
-    plan = Plan(
+    return Plan(
         tensor=tensor, pipeline=pipeline, data=data, context=context, expert=expert, expert_tensor=whole,
         sequence_parallel=rng.randrange(2), micro_batch=micro_batch, interleave=interleave, schedule=schedule,
         zero_stage=rng.randrange(4), zero_group=rng.choice(groups), reshard=rng.randrange(2),
@@ -149,20 +145,31 @@ def plans(rng: random.Random, workload: Any, kind: str) -> tuple[Plan, int]:
         overlap_data=rng.randrange(2), overlap_pipeline=rng.randrange(2), overlap_tensor=rng.randrange(2),
         overlap_expert=rng.randrange(2), context_ring=rng.randrange(2), split=split, order=rng.randrange(len(ORDER)),
     )  # fmt: skip
-    return plan, data * micro_batch * micro_batches
 
 
-def random_designs(count: int, seed: int = 20261) -> Iterator[Any]:
-    """`count` designs, the same ones for a seed."""
+def random_designs(count: int, seed: int = 20261) -> Iterator[list[Any]]:
+    """`count` designs in lists that share all but plan and devices: the same ones for a seed."""
     rng = random.Random(seed)
-    for number in range(count):
+    for number in range(-(-count // PLANS)):
         kind = ("dense", "dense", "experts", "dense", "experts", "tables")[number % 6]
         net = network(rng.choice(TABLES)) if kind == "tables" else rng.choice(DENSE if kind == "dense" else EXPERTS)
-        training = trainings(rng)
-        plan, batch = plans(rng, net, kind)
-        devices = plan.tensor * plan.pipeline * plan.data * plan.context
-        sequence = 1 if kind == "tables" else rng.choice((256, 512, 1024))
-        yield dse.Design(
-            chips(rng, training.precision), clusters(rng, devices), plan, Workload(net, sequence, batch),
-            stack=stacks(rng), training=training,
-        )  # fmt: skip
+        training, batch = trainings(rng), rng.choice((24, 48, 96))
+        workload = Workload(net, 1 if kind == "tables" else rng.choice((256, 512, 1024)), batch)
+        found, software, wired = chips(rng, training.precision), stacks(rng), clusters(rng)
+        yield [
+            dse.Design(
+                found, replace(wired, devices=plan.tensor * plan.pipeline * plan.data * plan.context), plan, workload,
+                stack=software, training=training,
+            )
+            for plan in (drawn_plan(rng, net, kind, batch) for _ in range(PLANS))
+        ]  # fmt: skip
+
+
+def together(designs: list[Any]) -> Any:
+    """Designs that differ in plan and devices as one design of columns."""
+    plans = [design.plan for design in designs]
+    return replace(
+        designs[0],
+        plan=Plan(**{name: np.array([getattr(plan, name) for plan in plans]) for name in Plan.names()}),
+        cluster=replace(designs[0].cluster, devices=np.array([design.cluster.devices for design in designs])),
+    )

@@ -21,9 +21,10 @@ def compute(layout: Layout, works: dict[int, LayerWork]) -> float:
     design = layout.design
     plan, technology = design.plan, design.constants
     done = Work()
-    for layer in layout.layers:
+    for layer, number in (each for stage in layout.stages for each in stage.kinds):
         work = works[id(layer.block)]
-        done += work.forward + work.backward + work.repeated(layout.recompute if layer.repeats else "none")
+        once = work.forward + work.backward + work.repeated(layout.recompute if layer.repeats else "none")
+        done += float(number) * once
     for block in (layout.first, layout.last):
         done += works[id(block)].forward + works[id(block)].backward
     precision = design.training.precision
@@ -49,7 +50,7 @@ def communication(layout: Layout) -> float:
     passes = traffic.in_passes(layout, layout.first, False).joules + traffic.in_passes(layout, layout.last, False).joules
     late = traffic.rows(layout).joules + 2.0 * traffic.tied(layout).joules
     for stage in layout.stages:
-        passes += sum(traffic.in_passes(layout, layer.block, layer.repeats).joules for layer in stage.layers)
+        passes += sum(n * traffic.in_passes(layout, layer.block, layer.repeats).joules for layer, n in stage.kinds)
         passes += sum(one.joules for one in traffic.of_ends(layout, stage))
         late += sum(one.joules for one in traffic.once(layout, laid.stage_dense(layout, stage)))
         late += sum(one.joules for one in traffic.once(layout, traffic.stage_routed(layout, stage), experts=True))

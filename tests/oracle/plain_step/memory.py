@@ -35,7 +35,7 @@ def kept(layout: Layout, block: Any, kind: str) -> float:
         return layout.samples * saved.input * width / rows
 
     def wide(name: str) -> float:
-        fixed = getattr(saved, f"{name}_fixed")
+        fixed = getattr(saved, f"{name}_fixed", 0)
         return (getattr(saved, name) - fixed) * width + fixed
 
     outside = wide("sequence") / rows + wide("tensor") / plan.tensor
@@ -116,7 +116,7 @@ def _activations(layout: Layout, number: int, stage: Stage) -> tuple[float, floa
     A micro-batch's logits are gone when its layers recompute, so that the larger of both counts.
     """
     kind, p = layout.recompute, len(layout.stages)
-    held = sum(kept(layout, layer.block, kind if layer.repeats else "none") for layer in stage.layers)
+    held = sum(n * kept(layout, layer.block, kind if layer.repeats else "none") for layer, n in stage.kinds)
     working = 0.0
     for one in {id(layer.block): layer.block for layer in layout.layers if layer.block.place == "body"}.values():
         cells = getattr(one, "cells", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, inf
 from typing import Any
 
@@ -31,6 +32,14 @@ class Stage:
     layers: tuple[Layer, ...]
     first: Any = None
     last: Any = None
+
+    @cached_property
+    def kinds(self) -> list[tuple[Layer, int]]:
+        """Equal layers together, with how many there are."""
+        counts: dict[tuple[int, bool], list[Layer]] = {}
+        for layer in self.layers:
+            counts.setdefault((id(layer.block), layer.repeats), []).append(layer)
+        return [(equal[0], len(equal)) for equal in counts.values()]
 
 
 @dataclass(frozen=True)
@@ -176,9 +185,9 @@ def ends(layout: Layout, stage: Stage) -> float:
 
 def stage_dense(layout: Layout, stage: Stage) -> float:
     """All dense parameters of a stage on one device."""
-    return ends(layout, stage) + sum(dense(layer.block, layout.design.plan.tensor) for layer in stage.layers)
+    return ends(layout, stage) + sum(n * dense(layer.block, layout.design.plan.tensor) for layer, n in stage.kinds)
 
 
 def stage_expert(layout: Layout, stage: Stage) -> float:
     """All parameters of routed experts, or of sparse tables, of a stage on one device."""
-    return sum(expert(layer.block, layout.design.plan) for layer in stage.layers)
+    return sum(n * expert(layer.block, layout.design.plan) for layer, n in stage.kinds)

@@ -219,8 +219,8 @@ def bytes_by_axis(layout: Layout) -> dict[str, float]:
     p = plan.pipeline
     total = Call()
     for stage in layout.stages:
-        for layer in stage.layers:
-            total += in_passes(layout, layer.block, layer.repeats)
+        for layer, number in stage.kinds:
+            total += float(number) * in_passes(layout, layer.block, layer.repeats)
     total += in_passes(layout, layout.first, False) + in_passes(layout, layout.last, False)
     total = float(m) * (total + 2.0 * (p * plan.interleave - 1.0) * transfer(layout)) + 2.0 * tied(layout)
     found = {axis: total.bytes(axis) / p for axis in AXES}
@@ -237,12 +237,12 @@ def _data(layout: Layout) -> float:
         fetch, reduce = of_ends(layout, stage)
         early = fetch.bytes("data") + reduce.bytes("data")
         routed = sum(one.bytes("data") for one in once(layout, stage_routed(layout, stage), experts=True))
-        for layer in stage.layers:
+        for layer, number in stage.kinds:
             fetch, reduce = _gathered(layout, laid.dense(layer.block, layout.design.plan.tensor))
-            early += again * fetch.bytes("data") + reduce.bytes("data")
+            early += number * (again * fetch.bytes("data") + reduce.bytes("data"))
             if not layer.block.sparse:
                 fetch, reduce = _gathered(layout, laid.expert(layer.block, layout.design.plan), experts=True)
-                routed += m * (again * fetch.bytes("data") + reduce.bytes("data"))
+                routed += number * m * (again * fetch.bytes("data") + reduce.bytes("data"))
         dense.append(late + m * early)
         expert.append(routed)
     return max(dense) + max(expert) + rows(layout).bytes("data")
@@ -250,4 +250,4 @@ def _data(layout: Layout) -> float:
 
 def stage_routed(layout: Layout, stage: Stage) -> float:
     """Parameters of routed experts of a stage on one device: sparse tables are never reduced or gathered whole."""
-    return sum(laid.expert(layer.block, layout.design.plan) for layer in stage.layers if not layer.block.sparse)
+    return sum(n * laid.expert(layer.block, layout.design.plan) for layer, n in stage.kinds if not layer.block.sparse)
