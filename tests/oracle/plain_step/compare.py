@@ -39,13 +39,14 @@ class Comparison:
         return line.transfer / (sum(chunks) / len(chunks))
 
     def differing(self, tolerance: float = 1e-9) -> list[str]:
-        """Quantities that are not the same within a relative tolerance; times also within 1e-12 of the pipeline."""
-        return [
-            name for name, (ours, theirs) in self.quantities.items()
-            if abs(ours - theirs) > tolerance * max(abs(ours), abs(theirs))
-            and not (name.startswith("time_") and abs(ours - theirs) <= 1e-12 * self.running[1])
-        ]  # fmt: skip
+        """Quantities that are not the same within a relative tolerance (not a number never is); times also within
+        1e-12 of the pipeline."""
 
+        def same(name: str, ours: float, theirs: float) -> bool:
+            floor = 1e-12 * self.running[0] if name.startswith("time_") else 0.0
+            return abs(ours - theirs) <= max(tolerance * max(abs(ours), abs(theirs)), floor)
+
+        return [name for name, pair in self.quantities.items() if not same(name, *pair)]
 
 
 def compare(designs: list[Any]) -> list[Comparison]:

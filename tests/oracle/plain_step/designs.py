@@ -91,6 +91,8 @@ def stacks(rng: random.Random) -> Any:
     }.items():  # fmt: skip
         if rng.random() < 0.5:
             changes[name] = rng.choice(values)
+    if not found.low_latency_message:  # halving there is a test of its own
+        changes.pop("algorithms", None)
     return replace(found, **changes)
 
 
