@@ -1,7 +1,7 @@
 """The product beside an oracle of plain loops, on random small designs: every quantity a test of its own.
 
-Equal within 1e-9, relative.  Pipelines of several stages other than gpipe are closed forms of which docs/models/schedule.md
-states the error against an event simulation; the oracle is one, so they are held to that error.
+Equal within 1e-9, relative.  Pipelines of several stages other than gpipe are closed forms; docs/models/schedule.md
+states their error against an event simulation.  The oracle is one, so they are held to that error.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from math import isfinite
 import pytest
 from plain_step import memory
 from plain_step.compare import TIMES, Comparison, compare
-from plain_step.designs import DEVICES, MICRO_BATCHES, random_designs
+from plain_step.designs import DEVICES, MICRO_BATCHES, any_designs, random_designs, together
+from plain_step.rules import broken
 from plain_step.traffic import AXES
+
+import dse
 
 DESIGNS = 1_000
 QUANTITIES = (
     *(f"time_{name}" for name in (*TIMES, "straggler")), *(f"communication_{axis}" for axis in AXES),
-    "memory", *(f"memory_{kind}" for kind in memory.KINDS),
+    "memory", "violation of memory", *(f"memory_{kind}" for kind in memory.KINDS),
     "energy_compute", "energy_communication", "energy_static", "micro_batches",
 )  # fmt: skip
 
@@ -67,6 +70,19 @@ def _passes_agree(one: Comparison) -> bool:
     return not any(name.startswith("time_") for name in set(one.differing()) - once) and isfinite(one.running[1])
 
 
+def test_a_plan_breaks_the_rules_that_plain_counting_finds() -> None:
+    kept, met = 0, set()
+    for designs in any_designs(60):
+        result = dse.evaluate(together(designs))
+        for row, design in enumerate(designs):
+            found = broken(design)
+            assert {name: bool(result.violation(name)[row] > 0) for name in found} == found, design.plan.named()
+            kept += not any(found.values())
+            met |= {name for name, yes in found.items() if yes}
+    assert kept > 5
+    assert met == set(broken(designs[0]))
+
+
 def test_the_designs_have_every_feature() -> None:
     """What a random draw must meet for the comparison to mean something."""
     designs = [one.design for one in comparisons()]
@@ -82,7 +98,7 @@ def test_the_designs_have_every_feature() -> None:
         "kept gathered": any(plan.zero_stage == 3 and not plan.reshard for plan in plans),
         "context": {plan.context_ring for plan in plans if plan.context > 1} == {0, 1},
         "experts": {plan.expert_tensor for plan in plans if plan.expert > 1} == {0, 1},
-        "tokens": any(plan.expert > 1 and one.training.dispatch == "token" for plan, one in zip(plans, designs, strict=True)),
+        "tokens": any(one.plan.expert > 1 and one.training.dispatch == "token" for one in designs),
         "sequence parallel": {plan.sequence_parallel for plan in plans if plan.tensor > 1} == {0, 1},
         "overlaps": all(any(getattr(plan, f"overlap_{a}") for plan in plans) for a in ("tensor", "expert", "data")),
         "uneven stages": any(len({len(stage.layers) for stage in one.stages}) > 1 for one in layouts),

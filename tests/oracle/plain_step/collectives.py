@@ -7,7 +7,7 @@ n ranks, S bytes of the full tensor (all-to-all: what a rank holds), B bytes a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import ceil, floor, gcd, inf, lcm, log2, sqrt
 from typing import Any
 
@@ -48,7 +48,7 @@ class Level:
     shared: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def members(size: int, stride: int, units: tuple[int, ...]) -> tuple[int, ...]:
     """Members of a group at each tier of `units` devices: the largest even pieces that every group falls into.
 

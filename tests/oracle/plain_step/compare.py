@@ -12,7 +12,9 @@ from .designs import together
 from .plan import Layout, lay_out
 from .step import Step, step, work_of
 
-TIMES = ("forward", "backward", "recompute", "tensor", "context", "expert", "shard", "host", "data", "update", "overhead")
+TIMES = (
+    "forward", "backward", "recompute", "tensor", "context", "expert", "shard", "host", "data", "update", "overhead",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,16 @@ def compare(designs: list[Any]) -> list[Comparison]:
     result = dse.evaluate(together(designs))
     broken = [name for name in result.violations if name != "memory"]
     return [
-        _compare(design, {name: float(result.column(name)[row]) for name in result.metrics})
+        _compare(
+            design, {name: float(result.column(name)[row]) for name in result.metrics},
+            float(result.violation("memory")[row]),
+        )
         for row, design in enumerate(designs)
         if all(result.violation(name)[row] <= 0 for name in broken)
-    ]
+    ]  # fmt: skip
 
 
-def _compare(design: Any, said: dict[str, float]) -> Comparison:
+def _compare(design: Any, said: dict[str, float], overfull: float) -> Comparison:
     layout = lay_out(design)
     works = work_of(layout)
     found = step(layout, works)
@@ -74,6 +79,8 @@ def _compare(design: Any, said: dict[str, float]) -> Comparison:
     for axis, size in traffic.bytes_by_axis(layout).items():
         pairs[f"communication_{axis}"] = size, said[f"communication_{axis}"]
     pairs["memory"] = memory.with_reserve(layout), said["memory"]
+    capacity = design.chip.hbm_stacks * design.chip.hbm_stack_capacity
+    pairs["violation of memory"] = pairs["memory"][0] / capacity, overfull + 1.0
     held = memory.stages(layout)
     for kind in memory.KINDS:  # stages that are as full may be told apart either way
         full = max(sum(one.values()) for one in held)

@@ -175,3 +175,24 @@ def together(designs: list[Any]) -> Any:
         plan=Plan(**{name: np.array([getattr(plan, name) for plan in plans]) for name in Plan.names()}),
         cluster=replace(designs[0].cluster, devices=np.array([design.cluster.devices for design in designs])),
     )
+
+
+def any_designs(count: int, seed: int = 7) -> Iterator[list[Any]]:
+    """Lists of designs whose plans are drawn field by field, so that most break some rule."""
+    rng = random.Random(seed)
+    values = {
+        "tensor": (1, 2, 3), "pipeline": (1, 2, 3, 5, 12), "data": (1, 2, 3, 4), "context": (1, 2),
+        "expert": (1, 2, 3, 8),
+        "micro_batch": (1, 2, 5), "interleave": (1, 1, 2, 3), "zero_group": (0, 1, 2, 3, 4),
+    }  # fmt: skip
+    for net in DENSE + EXPERTS:
+        workload = Workload(net, rng.choice((256, 258)), rng.choice((12, 20, 40)))
+        found = []
+        for _ in range(count):
+            plan = Plan(
+                **{name: rng.choice(among) for name, among in values.items()}, schedule=rng.randrange(3),
+                expert_tensor=rng.randrange(2), sequence_parallel=rng.randrange(2), split=rng.randrange(2),
+            )  # fmt: skip
+            cluster = Cluster(devices=rng.choice((plan.tensor * plan.pipeline * plan.data * plan.context, 8)))
+            found.append(dse.Design(chip("a100-sxm-80gb"), cluster, plan, workload))
+        yield found

@@ -31,7 +31,8 @@ def compute(layout: Layout, works: dict[int, LayerWork]) -> float:
     ratio = 1.0 if precision == "bf16" else getattr(technology, f"mac_energy_ratio_{precision}")
     joules = (
         done.macs * technology.mac_energy * ratio + done.local * technology.local_sram_energy
-        + done.operations * technology.vector_energy + done.sram * shared_byte(design) + done.hbm * technology.hbm_energy
+        + done.operations * technology.vector_energy + done.sram * shared_byte(design)
+        + done.hbm * technology.hbm_energy
     )  # fmt: skip
     joules *= plan.tensor * plan.data * plan.context * layout.micro_batches
     splits = plan.zero_stage >= 1
@@ -47,7 +48,7 @@ def communication(layout: Layout) -> float:
     """Everything every device sends: in the passes of all micro-batches, between stages, once a step of each stage."""
     plan = layout.design.plan
     replicas = plan.tensor * plan.data * plan.context
-    passes = traffic.in_passes(layout, layout.first, False).joules + traffic.in_passes(layout, layout.last, False).joules
+    passes = sum(traffic.in_passes(layout, block, False).joules for block in (layout.first, layout.last))
     late = traffic.rows(layout).joules + 2.0 * traffic.tied(layout).joules
     for stage in layout.stages:
         passes += sum(n * traffic.in_passes(layout, layer.block, layer.repeats).joules for layer, n in stage.kinds)

@@ -88,7 +88,8 @@ def _stage(layout: Layout, number: int, stage: Stage) -> dict[str, float]:
 def _buffers(layout: Layout, stage: Stage, held: float) -> float:
     """Gathered weights of the layer at work and the next, and the gradient of one before it is reduced.
 
-    Embedding and head are whole from the forward pass to the reduction.  Without resharding ZeRO-3 keeps all it gathers.
+    Embedding and head are whole from the forward pass to the reduction.  Without resharding ZeRO-3 keeps
+    all it gathers.
     """
     plan = layout.design.plan
     largest, outside = 0.0, laid.ends(layout, stage)

@@ -142,7 +142,7 @@ def lay_out(design: Any) -> Layout:
     )  # fmt: skip
 
 
-# Parameters of a block on one device -----------------------------------------------------------------------------------
+# Parameters of a block on one device ---------------------------------------------------------------------------------
 
 
 def dense(block: Any, tensor: int) -> float:

@@ -238,8 +238,8 @@ def _data(layout: Layout, of_layer: Any, schedule: str) -> float:
 
 
 def update_bytes(layout: Layout) -> float:
-    """HBM bytes of a parameter's update: gradient twice (norm, use), states in and out, weight out (a weight that is its
-    own master is read too)."""
+    """HBM bytes of a parameter's update: gradient twice (norm, use), states in and out, weight out; a weight that is
+    its own master is read too."""
     weight = layout.activation * (2.0 if layout.activation == 4.0 else 1.0)
     return 2.0 * layout.gradient + 2.0 * layout.state + weight
 

@@ -44,7 +44,7 @@ def _call(layout: Layout, kind: str, axis: str, size: float, stride: float, mess
     return Call(found.seconds, found.joules(layout.design.constants), ((axis, share * message),))
 
 
-# In the passes of a layer ----------------------------------------------------------------------------------------------
+# In the passes of a layer --------------------------------------------------------------------------------------------
 
 
 def exchange(layout: Layout, block: Any) -> Call:
@@ -136,7 +136,7 @@ def transfer(layout: Layout) -> Call:
     return part + _call(layout, "all_gather", "tensor", plan.tensor, layout.distance["tensor"], message)
 
 
-# Once a step -----------------------------------------------------------------------------------------------------------
+# Once a step ---------------------------------------------------------------------------------------------------------
 
 
 def once(layout: Layout, parameters: float, *, experts: bool = False) -> tuple[Call, Call]:
@@ -185,7 +185,7 @@ def tied(layout: Layout) -> Call:
     return _call(layout, "all_reduce", "pipeline", 2, layout.distance["pipeline"] * (p - 1), message)
 
 
-# Bytes by axis ---------------------------------------------------------------------------------------------------------
+# Bytes by axis -------------------------------------------------------------------------------------------------------
 
 
 def crossings(layout: Layout, block: Any, repeats: bool) -> float:
