@@ -176,7 +176,7 @@ def _parts(one: Any) -> dict[str, float]:
 
 def test_the_last_stage_gathers_its_own_head() -> None:
     """ZeRO-3, 2 stages of 2 ranks, 1 micro-batch, nothing hides: ends of 32,768 and 32,832 (head and norm) parameters
-    are gathered (1/2 2 B) and reduced (1/2 4 B) on their stages.  Their mean is half of their sum, as it is for layers."""
+    are gathered (1/2 2 B) and reduced (1/2 4 B) on their stages.  Their mean is half of their sum, as of layers."""
     one = design(Plan(pipeline=2, data=2, zero_stage=3, overlap_data=0), link=1e8)
     blocks = small().blocks(SEQUENCE)
     layers = sum(block.count * block.parameters for block in blocks if block.place == "body")
