@@ -45,14 +45,21 @@ def combine(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic:
         transfer=layout.transfers.spread(traffic.boundary), overlaps=plan.overlap_pipeline,
         is_zero_bubble=plan.schedule == ZERO_BUBBLE,
     )
-    late = layout.passes.spread(blocks["body"].backward.seconds)
+    window = _of_first_stage(layout, blocks, "hides")
     if layout.moves_weights:  # the last pass of a stage is then one of weight gradients alone
-        late = np.where(plan.schedule == ZERO_BUBBLE, layout.passes.spread(blocks["body"].weights), late)
+        window = np.where(plan.schedule == ZERO_BUBBLE, _of_first_stage(layout, blocks, "hides_weights"), window)
     after = layout.reductions.spread(traffic.gather.time + traffic.tied.time)
-    data = reduction(rows, layout, traffic, stages.first * late) + after
+    data = reduction(rows, layout, traffic, window) + after
     update = _update(rows, layout)
     straggler = running * (stack.jitter * layout.slowest / np.sqrt(stages.micro_batches))
     return Step(running + straggler + data + update + stack.step_overhead, running, straggler, data, update)
+
+
+def _of_first_stage(layout: Layout, blocks: dict[str, BlockPasses], name: str) -> Any:
+    """Seconds of all layers of the first stage, leading ones too."""
+    spread, lead = layout.passes.spread, layout.blocks["lead"].count
+    total = layout.stages.first * spread(getattr(blocks["body"], name))
+    return total + float(lead) * spread(getattr(blocks["lead"], name)) if lead else total
 
 
 def stage_times(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses]) -> StageTimes:

@@ -42,12 +42,16 @@ class BlockPasses:
     """Passes of one block (again: what is repeated before the backward pass) and dynamic joules without exchanges.
 
     weights   seconds of the backward pass that are weight gradients, 0 where no schedule moves them
+    hides, hides_weights   seconds of the backward pass, and of its weight gradients alone, that hid no exchange: they
+              may hide the gradient reduction
     """
 
     forward: Pass
     backward: Pass
     again: Pass
     weights: Any
+    hides: Any
+    hides_weights: Any
     compute_energy: Any
     again_energy: Any
 
@@ -57,6 +61,16 @@ def exposed(communication: Any, window: Any, hides: Any) -> Any:
     return communication - hides * np.minimum(communication, window)
 
 
+def hide(communication: Any, window: Any, switch: Any, efficiency: Any) -> tuple[Any, Any]:
+    """Exposed seconds of communication beside a window of computation, and what it leaves of the window.
+
+    run = switch min(c, w); exposed c - efficiency run; left w - run: a window is spent once, whether computation
+    beside communication is free (efficiency 1) or not.
+    """
+    run = switch * np.minimum(communication, window)
+    return communication - efficiency * run, window - run
+
+
 def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str) -> BlockPasses:
     """Passes of the block at a place, (S,) or (H, S).
 
@@ -64,7 +78,8 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
     `host_time_per_operator` for each operator (twice backward) and `host_time_per_exchange` for every other rank
     that an exchange waits for.  Exchanges over the tensor and expert axes block unless the plan overlaps them, those of
     experts with the pass of another micro-batch, forward or backward; a ring over the context axis hides behind the
-    attention core, and ZeRO's gathers and reductions behind the pass.
+    attention core, and ZeRO's gathers and reductions behind the pass.  A second of computation hides one exchange: the
+    ring's first, then the boundary's, then the experts', then ZeRO's.
     """
     block, at = layout.blocks[place], layout.at_pass
     spread = layout.operators.spread
@@ -75,35 +90,37 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
     full = np.where(at["recompute"] == FULL, 1.0, 0.0)
     # per operator, scattered results are kept and the gathers of sequence parallelism repeated: half an exchange
     regathered = 0.5 * ((at["recompute"] == PER_OPERATOR) & (at["sequence_parallel"] > 0))
-    exchange, tokens = traffic.exchange.time, 2.0 * float(block.routed > 0) * traffic.tokens.time
-    hides = rows.stack.overlap_efficiency * at["overlap_tensor"]
-    if np.any(at["overlap_expert"] > 0):
-        beside = 0.5 * (forward + backward)
-        tokens = exposed(tokens, beside, rows.stack.overlap_efficiency * at["overlap_expert"])
-    across = [exposed(number * exchange, window, hides) for window in (forward, backward, repeated)]
-    keys = _keys(rows, layout, priced, traffic, place)
-    data = _data(rows, layout, traffic, place, forward, backward + repeated)
+    keys, windows = _keys(rows, layout, priced, traffic, place, (forward, backward, repeated), full)
+    exchanges, efficiency = number * traffic.exchange.time, rows.stack.overlap_efficiency
+    parts = (ends[0] * exchanges, ends[1] * exchanges, (full + regathered) * exchanges)
+    across, windows = _each(parts, windows, at["overlap_tensor"], efficiency)
+    each = 2.0 * float(block.routed > 0) * traffic.tokens.time
+    tokens, windows = _experts(each, full, windows, at["overlap_expert"], efficiency)
+    data = _data(rows, layout, traffic, place, windows[0], windows[1] + windows[2])
 
     host = rows.stack.host_time_per_operator
     waits = number * rows.stack.host_time_per_exchange * (at["tensor"] - 1.0)
     first = _paced(
-        Pass(forward, ends[0] * across[0], keys[0], tokens, data[0]),
+        Pass(forward, across[0], keys[0], tokens, data[0]),
         host * block.kernels + ends[0] * waits,
     )
-    late = Pass(backward, ends[1] * across[1], keys[1], tokens, data[1])
+    late = Pass(backward, across[1], keys[1], tokens, data[1])
     issue = 2.0 * host * block.kernels + ends[1] * waits
     second = _paced(late, issue)
-    again = Pass(repeated, (full + regathered) * across[2], full * keys[0], full * tokens)
+    again = Pass(repeated, across[2], keys[2], full * tokens)
     if place in REPEATED:
         together = paced(late.seconds + again.seconds, issue + host * operators + full * waits)
         # what the host still holds up once the backward pass has waited for it
         again = Pass(again.device, again.tensor, again.context, again.expert, 0.0,
                      together - second.seconds - again.seconds)  # fmt: skip
+    weights = spread(priced.weights[place]) if priced.weights else 0.0
     return BlockPasses(
         first,
         second,
         again,
-        spread(priced.weights[place]) if priced.weights else 0.0,
+        weights,
+        second.seconds - (backward - windows[1]),
+        np.minimum(weights, windows[1]),
         spread(priced.forward_energy[place] + priced.backward_energy[place]),
         repeated_energy,
     )
@@ -149,15 +166,44 @@ def _repeated(layout: Layout, priced: Priced, place: str) -> tuple[Any, Any, Any
     return seconds, joules, operators
 
 
-def _keys(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str) -> tuple[Any, Any]:
+#: Of a pass forward, backward and repeated before it.
+Three = tuple[Any, Any, Any]
+
+
+def _each(parts: Three, windows: Three, switch: Any, efficiency: Any) -> tuple[Three, Three]:
+    """Each exchange beside its own pass: what is exposed, and what is left of the windows."""
+    (a, x), (b, y), (c, z) = (
+        hide(part, window, switch, efficiency) for part, window in zip(parts, windows, strict=True)
+    )
+    return (a, b, c), (x, y, z)
+
+
+def _keys(
+    rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str, windows: Three, full: Any
+) -> tuple[Three, Three]:
     """Exposed exchange of keys and values: forward once; backward again, and their gradients back."""
     if layout.messages.keys is None or not layout.blocks[place].context_exchange:
-        return 0.0, 0.0
+        return (0.0, 0.0, 0.0), windows
     core = layout.operators.spread(priced.core[place])
-    hides = rows.stack.overlap_efficiency * layout.at_pass["context_ring"]
     once = traffic.keys.time
     # the backward pass of attention is at least twice its forward pass
-    return exposed(once, core, hides), exposed(2.0 * once, 2.0 * core, hides)
+    behind = tuple(np.minimum(share * core, window) for share, window in zip((1.0, 2.0, 1.0), windows, strict=True))
+    shown, left = _each(
+        (once, 2.0 * once, full * once), (behind[0], behind[1], behind[2]), layout.at_pass["context_ring"],
+        rows.stack.overlap_efficiency,
+    )  # fmt: skip
+    rest = tuple(window - (had - has) for window, had, has in zip(windows, behind, left, strict=True))
+    return shown, (rest[0], rest[1], rest[2])
+
+
+def _experts(each: Any, full: Any, windows: Three, switch: Any, efficiency: Any) -> tuple[Any, Three]:
+    """Exposed seconds of a pass's all-to-alls, which run beside any pass of another micro-batch."""
+    if not np.any(switch > 0):
+        return each, windows
+    pool, calls = windows[0] + windows[1] + windows[2], 2.0 + full
+    shown, left = hide(calls * each, pool, switch, efficiency)
+    share = np.where(pool > 0, left / np.where(pool > 0, pool, 1.0), 1.0)
+    return shown / calls, (share * windows[0], share * windows[1], share * windows[2])
 
 
 def _data(
