@@ -123,7 +123,7 @@ def _update(rows: Rows, layout: Layout) -> Any:
 
     An offloaded update sends gradients to the host and weights back; the host's own work hides behind both.
     """
-    held, plan, training = layout.memory, layout.plan, rows.training
+    held, plan = layout.memory, layout.plan
     split = plan.zero_stage >= 1
     parameters = held.dense / np.where(split, layout.shared.group, 1.0)
     if not layout.blocks["body"].sparse:  # rows of tables are updated in the passes
@@ -132,8 +132,12 @@ def _update(rows: Rows, layout: Layout) -> Any:
     update = parameters * (_bytes_per_update(rows) * rows.stack.update_passes) / bandwidth
     if not np.any(plan.offload > 0):
         return update
-    crossing = float(training.gradient_bytes) + training.weight_bytes
-    return np.where(plan.offload > 0, parameters * crossing / rows.cluster.host_bandwidth, update)
+    return np.where(plan.offload > 0, parameters * _bytes_to_host(rows) / rows.cluster.host_bandwidth, update)
+
+
+def _bytes_to_host(rows: Rows) -> float:
+    """Bytes of a parameter whose update is offloaded: its gradient out, its weight back."""
+    return float(rows.training.gradient_bytes) + rows.training.weight_bytes
 
 
 def _bytes_per_update(rows: Rows) -> float:
@@ -215,7 +219,10 @@ def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic
     if layout.blocks["lead"].count:
         lead = float(layout.blocks["lead"].count)
         repeated = repeated + lead * at(blocks["lead"].again_energy)
-    compute = work * (at(operators) + repeated) + _updated(layout) * _bytes_per_update(rows) * technology.hbm_energy
+    moved = _bytes_per_update(rows)
+    if np.any(plan.offload > 0):
+        moved = np.where(plan.offload > 0, _bytes_to_host(rows), moved)
+    compute = work * (at(operators) + repeated) + _updated(layout) * moved * technology.hbm_energy
     devices = plan.data * plan.context * plan.tensor * plan.pipeline
     return compute, devices * layout.ledger.fold(lambda line: getattr(traffic, line.call).energy)
 
@@ -230,6 +237,8 @@ def _updated(layout: Layout) -> Any:
         if block.count:
             dense = dense + float(block.count) * block.dense_parameters(plan.tensor)
             expert = expert + float(block.count) * float(block.parameters_expert)
+    # a tied head on the embedding's own stage is the same table
+    dense = dense - layout.stages.is_single * layout.blocks["last"].shared_on_device(plan.tensor)
     total = plan.tensor * np.where(split, shared.copies, shared.ranks) * dense
     if layout.blocks["body"].parameters_expert and not layout.blocks["body"].sparse:
         total = total + np.where(split, shared.expert_copies, shared.expert_ranks) * expert

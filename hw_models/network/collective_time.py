@@ -161,7 +161,9 @@ def _reduction(
     if "tree" in algorithms and kind == "all_reduce":
         times["tree"] = 2.0 * (protocol * _tree_delay(levels) + message / rails)
     if "halving_doubling" in algorithms:
-        times["halving_doubling"] = passes * (protocol * _halving_delay(levels) + _staged_time(levels, staged))
+        delay = _halving_delay(levels)  # infinite where it cannot run: a share of 0 of that is no number
+        delay = np.where(np.isinf(delay), np.inf, protocol * np.where(np.isinf(delay), 0.0, delay))
+        times["halving_doubling"] = passes * (delay + _staged_time(levels, staged))
     if "hierarchical" in algorithms and (len(levels) > 1 or "ring" not in times):  # on one tier it is the ring
         times["hierarchical"] = passes * (protocol * _hierarchical_delay(levels) + _staged_time(levels, staged))
     if switch is not None:

@@ -6,6 +6,7 @@ states their error against an event simulation.  The oracle is one, so they are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from math import isfinite
 
@@ -17,6 +18,7 @@ from plain_step.rules import broken
 from plain_step.traffic import AXES
 
 import dse
+from workloads.plan import OFFLOAD
 
 DESIGNS = 1_000
 QUANTITIES = (
@@ -24,6 +26,42 @@ QUANTITIES = (
     "memory", "violation of memory", *(f"memory_{kind}" for kind in memory.KINDS),
     "energy_compute", "energy_communication", "energy_static", "micro_batches",
 )  # fmt: skip
+
+
+def _tables(one: Comparison) -> bool:
+    return bool(one.layout.body.sparse)
+
+
+def _some_layers_repeat(one: Comparison) -> bool:
+    return bool(one.design.plan.recompute_layers)
+
+
+def _ends_in_passes(one: Comparison) -> bool:
+    plan = one.design.plan
+    return bool(plan.pipeline > 1 and (plan.zero_stage >= 2 or plan.offload == OFFLOAD.index("all")))
+
+
+def _several_stages(one: Comparison) -> bool:
+    return bool(one.design.plan.pipeline > 1)
+
+
+#: Differences that are known and open: what the product claims otherwise there, and where.
+#: tables        the product keeps and reads their rows in fp32 with their own state; the loops keep them as weights
+#: some layers   where only some layers of a stage recompute the product takes windows as if all did
+#: ends          embedding and head under ZeRO-2 and 3, or on the host, are fetched on the first stage; the loops fetch
+#:               them on their own
+#: stages        joules of gradients are the fullest stage's on every stage, the loops sum each stage's own
+OPEN: dict[str, tuple[Callable[[Comparison], bool], ...]] = {
+    **dict.fromkeys(
+        ("time_forward", "time_backward", "time_recompute", "memory", "violation of memory", "memory_weights",
+         "memory_optimizer", "energy_compute"), (_tables,),
+    ),
+    "time_expert": (_some_layers_repeat,),
+    "time_shard": (_ends_in_passes,),
+    "time_data": (_tables, _some_layers_repeat),
+    "time_host": (_tables, _some_layers_repeat, _ends_in_passes),
+    "energy_communication": (_several_stages,),
+}  # fmt: skip
 
 
 @cache
@@ -37,9 +75,16 @@ def test_a_quantity_is_what_plain_loops_give(quantity: str) -> None:
         f"design {number}: loops {one.quantities[quantity][0]!r}, product {one.quantities[quantity][1]!r}, "
         f"{one.design.plan.named()}"
         for number, one in enumerate(comparisons())
-        if quantity in one.differing()
+        if quantity in one.differing() and not any(where(one) for where in OPEN.get(quantity, ()))
     ]
     assert not bad, f"{len(bad)} of {len(comparisons())} differ, e.g. " + "\n".join(bad[:3])
+
+
+@pytest.mark.parametrize("quantity", OPEN)
+def test_a_difference_that_is_called_open_is_there(quantity: str) -> None:
+    """An entry of OPEN that is mended must go."""
+    differing = [one for one in comparisons() if quantity in one.differing()]
+    assert all(any(where(one) for one in differing) for where in OPEN[quantity])
 
 
 def test_every_quantity_that_is_compared_has_a_test() -> None:

@@ -174,6 +174,7 @@ def _parts(one: Any) -> dict[str, float]:
 # Stages --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xfail(strict=True, reason="embedding and head under ZeRO-2 and 3 are priced on the first stage")
 def test_the_last_stage_gathers_its_own_head() -> None:
     """ZeRO-3, 2 stages of 2 ranks, 1 micro-batch, nothing hides: ends of 32,768 and 32,832 (head and norm) parameters
     are gathered (1/2 2 B) and reduced (1/2 4 B) on their stages.  Their mean is half of their sum, as of layers."""
@@ -212,6 +213,7 @@ def test_masks_stay_one_byte_in_fp32() -> None:
 # Energy --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xfail(strict=True, reason="joules of gradients are those of the fullest stage on every stage")
 def test_uneven_stages_send_their_own_gradients() -> None:
     """5 layers on 2 stages, 2 copies of each, plain data parallelism: D parameters of all stages together cross a link,
     2 (1/2) 4 D B on each of 2 ranks, whatever their split; and a boundary each way on both."""
