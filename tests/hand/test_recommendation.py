@@ -15,7 +15,8 @@ from dse.evaluation.work import work
 from hw_models.cluster import Cluster, Tier
 from hw_models.devices import chip
 from hw_models.stacks import stack
-from workloads.graph import Graph, GraphNetwork
+from workloads.graph import Graph
+from workloads.graph_network import GraphNetwork
 from workloads.layers.dense import Linear
 from workloads.layers.embedding import Cross, EmbeddingBags, Interaction
 from workloads.layers.losses import Loss
