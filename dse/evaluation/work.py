@@ -134,8 +134,7 @@ def row_sum(table: np.ndarray, rows: Members) -> Any:
 
 #: Tables of tasks, in the order of `Work.members`.
 KINDS = ("product", "pass", "attention")
-
-
+#: A block's place, and a set of its tasks.
 Selection = tuple[str, str]
 
 
@@ -144,6 +143,8 @@ def _members(tasks: tuple[Task, ...]) -> tuple[dict[Selection, tuple[Members, ..
     found: dict[Selection, tuple[dict[int, float], ...]] = {chosen: ({}, {}, {}) for chosen in SELECTIONS}
     launches = dict.fromkeys(SELECTIONS, 0.0)
     for task in tasks:
+        if task.place not in PLACES:  # the nodes of a graph, which are scheduled one by one
+            continue
         kind = KINDS.index(task.kind)
         for which in task.sets:
             chosen = task.place, which
