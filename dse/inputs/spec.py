@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dse.exploration.searchers import Plugged
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
 from hw_models.stack import Stack
@@ -42,7 +43,6 @@ class Catalog:
 
     networks, chips, clusters, stacks  name -> object, or a function without arguments that makes it
     processes, memories                rows of the technology table; empty: not checked
-    samplers                           searchers by name
     metric_units                       name -> base unit of everything that can be constrained or optimised
     constants                          fitted constants of stacks and devices; None: those that ship
     folder                             where names of files in a file begin; "": the current folder
@@ -55,7 +55,6 @@ class Catalog:
     stacks: Mapping[str, Any] = field(default_factory=dict)
     processes: tuple[str, ...] = ()
     memories: tuple[str, ...] = ()
-    samplers: tuple[str, ...] = ("nsga2", "tpe", "qmc", "random")
     metric_units: Mapping[str, str] = field(default_factory=dict)
     constants: Any = None
     folder: str = ""
@@ -90,10 +89,10 @@ class ClusterSpace:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How the space is searched; `timeout` [s] is None where there is none."""
+    """How the space is searched; `timeout` [s] is None where there is none; `sampler` is a name, or the user's own."""
 
     mode: Literal["auto", "nested", "joint", "exhaustive"] = "nested"
-    sampler: str = "nsga2"
+    sampler: str | Plugged = "nsga2"
     budget: int = 200
     seed: int = 0
     inner_objective: str = ""

@@ -62,7 +62,7 @@ def described(spec: SearchSpec, problem: Any) -> dict[str, Any]:
     return {
         "search": spec.name,
         "mode": chosen.mode,
-        "sampler": chosen.sampler,
+        "sampler": str(chosen.sampler),
         "seed": chosen.seed,
         "budget": chosen.budget,
         "timeout [s]": chosen.timeout,

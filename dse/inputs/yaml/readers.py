@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.base.units import UnitError, example, parse_exact, read_number
+from dse.exploration.searchers import Plugged
+from dse.inputs.plugins import sampler
 from dse.inputs.registry import attempt, resolve
 from dse.inputs.spec import Catalog
 
@@ -344,7 +346,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The name of a searcher, or `module:attribute`."""
+    """The name of a searcher, `module:attribute`, or a sampler of Optuna as `optuna:NAME`."""
 
     allowed: str = "the name of a sampler"
 
@@ -352,14 +354,13 @@ class Sampler:
     def schema(self) -> dict[str, Any]:
         return Text().schema
 
-    def read(self, value: Any, catalog: Catalog) -> str:
+    def read(self, value: Any, catalog: Catalog) -> str | Plugged:
         name = Text(self.allowed).read(value, catalog)
         try:
-            resolve("sampler", name, dict.fromkeys(catalog.samplers), data=catalog.data)
+            return sampler(name, data=catalog.data)
         except ConfigError as error:
             problem = error.problems[0]
             raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        return name
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""What a user plugs into a search, by name or as the object itself: searchers, and metrics that are wanted or limited.
+
+A name is a built-in, `module:attribute` or an installed plug-in (dse.inputs.registry); `optuna:NAME` is a sampler of
+Optuna by its class.  ConfigError says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dse.base.errors import ConfigError, Problem, nearest
+from dse.exploration.searchers import Plugged
+from dse.exploration.settings import SAMPLERS
+from dse.inputs.registry import resolve
+
+__all__ = ["sampler"]
+
+#: How a sampler of Optuna is named: this and its class.
+_OPTUNA = "optuna:"
+
+
+def sampler(given: Any, *, data: bool = False) -> str | Plugged:
+    """A searcher: a built-in name, or a plug-in with the name it was given by.
+
+    given   a name, or a class or function `make(space)` that makes an object with `ask` and `tell`
+    data    the name stands in data: `module:attribute` only as it was registered"""
+    if isinstance(given, Plugged):
+        return given
+    if not isinstance(given, str):
+        return _checked(given, f"{getattr(given, '__module__', '')}:{getattr(given, '__qualname__', given)}")
+    if given in SAMPLERS:
+        return given
+    if given.startswith(_OPTUNA):
+        return Plugged(given, _of_optuna(given.removeprefix(_OPTUNA)))
+    return _checked(resolve("sampler", given, dict.fromkeys(SAMPLERS), data=data), given)
+
+
+def _checked(found: Any, name: str) -> Plugged:
+    if not callable(found) or (hasattr(found, "ask") and not isinstance(found, type)):
+        allowed = "a class or function make(space) that makes a searcher (ask and tell), or a sampler class of Optuna"
+        raise ConfigError([Problem(f'"{name}", a {type(found).__name__}', allowed)])
+    return Plugged(name, found)
+
+
+def _of_optuna(name: str) -> Any:
+    from dse.exploration.optuna_searcher import sampler_classes  # start-up: importing Optuna takes most of a second
+
+    known = sampler_classes()
+    if name not in known:
+        near = nearest(name, known)
+        allowed = f"{_OPTUNA} and one of {', '.join(known)}"
+        raise ConfigError([Problem(f'"{_OPTUNA}{name}"', allowed, nearest=near and f"{_OPTUNA}{near}")])
+    return known[name]
