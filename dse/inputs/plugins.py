@@ -6,14 +6,17 @@ Optuna by its class.  ConfigError says what is wrong with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dse.base.errors import ConfigError, Problem, nearest
+from dse.evaluation.metrics import Metric, check_metric
+from dse.evaluation.result import METRICS
 from dse.exploration.searchers import Plugged
 from dse.exploration.settings import SAMPLERS
 from dse.inputs.registry import resolve
 
-__all__ = ["sampler"]
+__all__ = ["metric", "sampler"]
 
 #: How a sampler of Optuna is named: this and its class.
 _OPTUNA = "optuna:"
@@ -33,6 +36,21 @@ def sampler(given: Any, *, data: bool = False) -> str | Plugged:
     if given.startswith(_OPTUNA):
         return Plugged(given, _of_optuna(given.removeprefix(_OPTUNA)))
     return _checked(resolve("sampler", given, dict.fromkeys(SAMPLERS), data=data), given)
+
+
+def metric(given: Any, known: Iterable[str] = METRICS, *, data: bool = False) -> str | Metric:
+    """A metric that can be wanted or limited: a name of results, or a plug-in that keeps the contract.
+
+    given   a name, or a `Metric`; data: as for `sampler`"""
+    if isinstance(given, str) and given in known:
+        return given
+    found = resolve("metric", given, dict.fromkeys(known), data=data) if isinstance(given, str) else given
+    try:
+        check_metric(found)
+    except ValueError as error:
+        raise ConfigError([Problem(f'"{given}" ({error})', "a dse.Metric that keeps its contract")]) from None
+    made: Metric = found
+    return made
 
 
 def _checked(found: Any, name: str) -> Plugged:

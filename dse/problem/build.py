@@ -51,8 +51,9 @@ def base_cluster(spec: SearchSpec) -> Cluster:
 def goals_of(spec: SearchSpec) -> Goals:
     """Objectives and limits of a search."""
     return Goals(
-        tuple(objective(name) for name in spec.objectives),
+        tuple(objective(name, spec.metrics) for name in spec.objectives),
         tuple((limit.metric, limit.relation, limit.bound) for limit in spec.constraints),
+        spec.metrics,
     )
 
 

@@ -68,7 +68,7 @@ def described(spec: SearchSpec, problem: Any) -> dict[str, Any]:
         "timeout [s]": chosen.timeout,
         "inner_objective": chosen.inner_objective or problem.objectives[0].name,
         "objectives": [{"name": o.name, "direction": o.direction, "unit": o.unit} for o in problem.objectives],
-        "constraints": [limit_words(c.metric, c.relation, c.bound) for c in spec.constraints],
+        "constraints": [limit_words(spec, c.metric, c.relation, c.bound) for c in spec.constraints],
         "workload": {
             "network": workload.network.name,
             "sequence": workload.sequence,

@@ -14,9 +14,11 @@ import pytest
 import dse
 from dse.base.errors import ConfigError
 from dse.command.main import BAD_INPUT, main
+from dse.exploration.archive import Archive
 from dse.inputs import registry
+from dse.inputs.serialize import design_from_plain
 from dse.record.write import read_designs
-from dse.testing import check_searcher
+from dse.testing import check_metric, check_searcher
 
 SEARCH = """
 name: mine
@@ -46,6 +48,19 @@ class Outside(Backwards):
         return super().ask(n) + 7
 
 number = 7
+
+from dse import Metric
+
+def delay(metrics):
+    return metrics["energy_per_step"] * metrics["step_time"]
+
+energy_delay = Metric(
+    "energy_delay", "J s", "energy of a step times its time", "lower", ("energy_per_step", "step_time"), delay
+)
+speed = Metric("speed", "1/s", "steps a second", "higher", ("step_time",), lambda m: 1.0 / m["step_time"])
+sums = Metric("sums", "s", "mixes designs", "lower", ("step_time",), lambda m: m["step_time"] + m["step_time"].sum())
+unknown = Metric("unknown", "s", "needs what is not there", "lower", ("step_tim",), lambda m: 0.0)
+taken = Metric("step_time", "s", "has the name of another", "lower", ("step_time",), lambda m: m["step_time"])
 """
 
 
@@ -67,8 +82,6 @@ def search(folder: Path, text: str, out: str = "out", *flags: str) -> int:
 
 
 def trials(folder: Path, out: str = "out") -> list[list[int]]:
-    from dse.exploration.archive import Archive
-
     return [row for chunk in Archive.read(folder / out).chunks for row in chunk.rows.tolist()]
 
 
@@ -129,3 +142,119 @@ def test_what_is_no_searcher_is_one_message(
 ) -> None:
     assert search(folder, SEARCH.replace("SAMPLER", f'"{name}"')) == BAD_INPUT
     assert said in capsys.readouterr().err
+
+
+# Metrics ----------------------------------------------------------------------------------------------------------
+
+WANTED = SEARCH.replace("SAMPLER", "random").replace("budget: 3", "budget: 8")
+
+
+def front(out: str = "out") -> list[dict[str, float]]:
+    return [row["objectives"] for row in read_designs(out)]
+
+
+@pytest.mark.parametrize("mode", ["nested", "joint", "exhaustive"])
+def test_a_users_metric_is_an_objective(folder: Path, mode: str) -> None:
+    text = WANTED.replace("[step_time]", '["mine:energy_delay", step_time]').replace("nested", mode)
+    assert search(folder, text.replace("budget: 8", "budget: 60")) == 0
+    rows = read_designs("out")
+    for row in rows:
+        found = dse.evaluate(design_from_plain(row["design"]))
+        assert row["objectives"]["energy_delay"] == found.value("energy_per_step") * found.value("step_time")
+    values = np.array([list(row.values()) for row in front()])
+    assert np.all(np.diff(values[:, 0]) >= 0)
+    heading = (folder / "out" / "pareto.csv").read_text().splitlines()[0]
+    assert "energy delay [J s]" in heading
+
+
+def test_the_best_by_a_users_metric_is_the_best_of_all_designs(folder: Path) -> None:
+    assert search(folder, WANTED.replace("[step_time]", '["mine:energy_delay"]')) == 0
+    alone = front()[0]["energy_delay"]
+    assert search(folder, WANTED.replace("[step_time]", "[step_time, energy_per_step]"), "both") == 0
+    assert alone == min(row["step_time"] * row["energy_per_step"] for row in front("both"))
+
+
+def test_more_of_a_users_metric_is_better_where_it_says_so(folder: Path) -> None:
+    assert search(folder, WANTED.replace("[step_time]", '["mine:speed"]')) == 0
+    assert search(folder, WANTED, "time") == 0
+    assert front()[0]["speed"] == 1.0 / front("time")[0]["step_time"]
+
+
+def energy_delays(out: str) -> list[float]:
+    found = [dse.evaluate(design_from_plain(row["design"])) for row in read_designs(out)]
+    return [one.value("energy_per_step") * one.value("step_time") for one in found]
+
+
+def test_a_users_metric_is_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = WANTED.replace("[step_time]", "[step_time, tdp]")
+    assert search(folder, text) == 0
+    products = sorted(energy_delays("out"))
+    bound = (products[0] + products[-1]) / 2
+    limited = text + f'constraints: {{"mine:energy_delay": "<= {bound!r} J s"}}\n'
+    assert search(folder, limited, "limited") == 0
+    kept = energy_delays("limited")
+    assert kept and max(kept) <= bound < products[-1]
+    manifest = json.loads((folder / "limited" / "manifest.json").read_text())
+    assert manifest["constraints"] == [f"energy_delay <= {bound!r} J s"]
+    capsys.readouterr()
+    nothing = text + f'constraints: {{"mine:energy_delay": "<= {bound / 1e6!r} J s"}}\n'
+    assert search(folder, nothing, "nothing") == 3
+    assert "energy_delay" in capsys.readouterr().out
+
+
+def test_a_record_with_a_users_metric_is_filtered_once_it_is_given(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search(folder, WANTED.replace("[step_time]", '["mine:energy_delay", step_time]')) == 0
+    least = front()[0]["energy_delay"]
+    capsys.readouterr()
+    assert main(["pareto", "out"]) == BAD_INPUT
+    assert "--plugin mine:energy_delay" in capsys.readouterr().err
+    given = ["--plugin", "mine:energy_delay", "--where", f"energy_delay <= {least!r} J s", "--json"]
+    assert main(["pareto", "out", *given]) == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert {row["values"][0] for row in best} == {least}
+
+
+def test_a_metric_of_an_installed_package_goes_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("metric.edp", "mine:energy_delay", registry.GROUP)
+    monkeypatch.setattr(registry, "_entry_points", lambda: (point,))
+    text = WANTED.replace("[step_time]", "[edp]") + 'constraints: {edp: "<= 1e12 J s"}\n'
+    assert search(folder, text) == 0
+    assert list(front()[0]) == ["energy_delay"]
+    assert main(["pareto", "out"]) == 0
+
+
+def test_processes_price_a_users_metric_to_the_same_bits(folder: Path) -> None:
+    text = WANTED.replace("[step_time]", '["mine:energy_delay", "mine:speed"]')
+    assert search(folder, text) == 0
+    assert main(["search", "search.yaml", "--out", "two", "--quiet", "--jobs", "2"]) == 0
+    assert (folder / "out" / "designs.json").read_bytes() == (folder / "two" / "designs.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mine:sums", "alone"),
+        ("mine:unknown", "step_tim"),
+        ("mine:taken", "no metric yet"),
+        ("mine:number", "a dse.Metric"),
+        ("mine:nothing", "has no nothing"),
+    ],
+)
+@pytest.mark.parametrize("place", ["objective", "limit"])
+def test_what_is_no_metric_is_one_message(
+    folder: Path, name: str, said: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = WANTED.replace("[step_time]", f'["{name}"]') if place == "objective" else WANTED
+    text += f'constraints: {{"{name}": "<= 1 s"}}\n' if place == "limit" else ""
+    assert search(folder, text) == BAD_INPUT
+    found = capsys.readouterr().err
+    assert said in found and "search.yaml" in found and len(found.splitlines()) == 1
+
+
+def test_good_metrics_keep_their_contract(folder: Path) -> None:
+    import mine
+
+    check_metric(mine.energy_delay)
+    check_metric(mine.speed)
