@@ -87,10 +87,10 @@ def run_with(
 ) -> SearchResult:  # fmt: skip
     """Run a search with `jobs` processes, None: one a processor; plans are enumerated once, for all to inherit."""
     workers = processors() if jobs is None else jobs
+    if hasattr(problem, "prepare") and (workers > 1 or getattr(problem, "strategy", None)):
+        problem.prepare()  # a strategy that says nothing useful is an error of the user's, not of every row
     if workers <= 1:
         return run(problem, settings, out=out, progress=progress)
-    if hasattr(problem, "prepare"):
-        problem.prepare()
     shared = Shared(problem, workers)
     try:
         return run(shared, settings, out=out, progress=progress)

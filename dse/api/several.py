@@ -32,8 +32,8 @@ def search_several(
 ) -> SeveralReport:  # fmt: skip
     """Each network alone, then one chip for all; every search has the budget and seed of the file.
 
-    KeyboardInterrupt where a search was interrupted, OSError where the machine left rows without an answer: nothing finished
-    is lost, and the same call continues."""
+    KeyboardInterrupt where a search was interrupted, OSError where the machine left rows without an answer:
+    nothing finished is lost, and the same call continues."""
     names = [workload.network.name for workload in spec.workloads]
     problems = []
     if len(set(names)) != len(names):

@@ -22,7 +22,7 @@ from dse.evaluation.metrics import Metric
 from dse.evaluation.ownership import chip_metrics
 from dse.evaluation.stages import blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
-from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
+from dse.exploration.plans import PlanSpace, PlanTable, Strategy, enumerate_plans, plan_of
 from dse.exploration.sweep import Goals, Layouts, Piece, sweep
 from dse.exploration.variables import Integers, Objective, Outcome, Space, Variable
 from hw_models.chip import Chip
@@ -235,8 +235,14 @@ class NestedProblem(_Common):
     """A row is a chip and a cluster; its answer is the exact front over every plan."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self.strategy: Strategy | None = options.pop("strategy", None)
         super().__init__(*args, **options)
         self._plans: dict[int, Plans] = {}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything an archived answer depends on."""
+        own = {} if self.strategy is None else {"strategy": self.strategy.name}
+        return super().fingerprint() | own
 
     @property
     def designs(self) -> int:
@@ -262,6 +268,8 @@ class NestedProblem(_Common):
         """All plans on `devices` devices; which of them fit a chip is known before anything is priced."""
         if devices not in self._plans:
             table = enumerate_plans(self.scene.workload, devices, self.plan_space)
+            if self.strategy is not None:
+                table = self.strategy.chosen(table)
             needed = self._needed(table)
             chip = self.scene.chip
             stacks = self._values("chip.hbm_stacks", chip.hbm_stacks)

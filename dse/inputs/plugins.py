@@ -1,4 +1,4 @@
-"""What a user plugs into a search, by name or as the object itself: searchers, and metrics that are wanted or limited.
+"""What a user plugs into a search, by name or as the object itself: searchers, strategies, metrics.
 
 A name is a built-in, `module:attribute` or an installed plug-in (dse.inputs.registry); `optuna:NAME` is a sampler of
 Optuna by its class.  ConfigError says what is wrong with it.
@@ -12,11 +12,12 @@ from typing import Any
 from dse.base.errors import ConfigError, Problem, nearest
 from dse.evaluation.metrics import Metric, check_metric
 from dse.evaluation.result import METRICS
+from dse.exploration.plans import Strategy
 from dse.exploration.searchers import Plugged
 from dse.exploration.settings import SAMPLERS
 from dse.inputs.registry import resolve
 
-__all__ = ["metric", "sampler"]
+__all__ = ["metric", "sampler", "strategy"]
 
 #: How a sampler of Optuna is named: this and its class.
 _OPTUNA = "optuna:"
@@ -30,7 +31,7 @@ def sampler(given: Any, *, data: bool = False) -> str | Plugged:
     if isinstance(given, Plugged):
         return given
     if not isinstance(given, str):
-        return _checked(given, f"{getattr(given, '__module__', '')}:{getattr(given, '__qualname__', given)}")
+        return _checked(given, _reference(given))
     if given in SAMPLERS:
         return given
     if given.startswith(_OPTUNA):
@@ -51,6 +52,24 @@ def metric(given: Any, known: Iterable[str] = METRICS, *, data: bool = False) ->
         raise ConfigError([Problem(f'"{given}" ({error})', "a dse.Metric that keeps its contract")]) from None
     made: Metric = found
     return made
+
+
+def strategy(given: Any, *, data: bool = False) -> Strategy:
+    """A rule for the plans that are looked at: a name of a plug-in, or a function of plans as columns.
+
+    data   as for `sampler`"""
+    if isinstance(given, Strategy):
+        return given
+    found = resolve("strategy", given, {}, data=data) if isinstance(given, str) else given
+    name = given if isinstance(given, str) else _reference(given)
+    if not callable(found) or isinstance(found, type):
+        allowed = "a function of plans as columns that says which are looked at"
+        raise ConfigError([Problem(f'"{name}", a {type(found).__name__}', allowed)])
+    return Strategy(name, found)
+
+
+def _reference(item: Any) -> str:
+    return f"{getattr(item, '__module__', '')}:{getattr(item, '__qualname__', item)}"
 
 
 def _checked(found: Any, name: str) -> Plugged:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from dse.evaluation.metrics import Metric, check_metric
 from dse.evaluation.result import METRICS
+from dse.exploration.plans import Strategy
 from dse.exploration.searchers import Plugged
 from hw_models.chip import Chip
 from hw_models.cluster import Cluster
@@ -108,6 +109,7 @@ class SearchSpec:
     chip        every numeric and named field of Chip -> its values; one value: fixed
     chip_base   the chip with the first value of each field: name and matrix rates come from it
     plan        fields of Plan -> stored numbers; a field that is missing takes every value
+    strategy    a rule of the user's own for the plans that are looked at
     objectives  metrics, less or more of which is wanted: names, or metrics of the user's own
     metrics     the user's own among objectives and constraints, which name them from then on
     presets     chips to project into the space and to start from
@@ -126,6 +128,7 @@ class SearchSpec:
     presets: tuple[Chip, ...] = ()
     search: SearchSettings = field(default_factory=SearchSettings)
     metrics: tuple[Metric, ...] = ()
+    strategy: Strategy | None = None
     path: str = field(default="", compare=False)
     text: str = field(default="", compare=False, repr=False)
 

@@ -65,6 +65,7 @@ def described(spec: SearchSpec, problem: Any) -> dict[str, Any]:
         "sampler": str(chosen.sampler),
         "seed": chosen.seed,
         "budget": chosen.budget,
+        **({} if spec.strategy is None else {"strategy": spec.strategy.name}),
         "timeout [s]": chosen.timeout,
         "inner_objective": chosen.inner_objective or problem.objectives[0].name,
         "objectives": [{"name": o.name, "direction": o.direction, "unit": o.unit} for o in problem.objectives],

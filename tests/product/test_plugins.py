@@ -18,7 +18,7 @@ from dse.exploration.archive import Archive
 from dse.inputs import registry
 from dse.inputs.serialize import design_from_plain
 from dse.record.write import read_designs
-from dse.testing import check_metric, check_searcher
+from dse.testing import check_metric, check_searcher, check_strategy
 
 SEARCH = """
 name: mine
@@ -59,6 +59,17 @@ energy_delay = Metric(
 )
 speed = Metric("speed", "1/s", "steps a second", "higher", ("step_time",), lambda m: 1.0 / m["step_time"])
 sums = Metric("sums", "s", "mixes designs", "lower", ("step_time",), lambda m: m["step_time"] + m["step_time"].sum())
+def one_pipeline(plans):
+    return (plans["pipeline"] == 4) & (plans["tensor"] <= 2)
+
+def half(plans):
+    keep = one_pipeline(plans)
+    keep[::2] = False
+    return keep
+
+def numbers(plans):
+    return plans["pipeline"]
+
 unknown = Metric("unknown", "s", "needs what is not there", "lower", ("step_tim",), lambda m: 0.0)
 taken = Metric("step_time", "s", "has the name of another", "lower", ("step_time",), lambda m: m["step_time"])
 """
@@ -258,3 +269,55 @@ def test_good_metrics_keep_their_contract(folder: Path) -> None:
 
     check_metric(mine.energy_delay)
     check_metric(mine.speed)
+
+
+# Strategies -------------------------------------------------------------------------------------------------------
+
+
+def test_a_users_strategy_says_which_plans_are_looked_at(folder: Path) -> None:
+    assert search(folder, WANTED) == 0
+    everything = read_designs("out")[0]["design"]["plan"]
+    assert everything["pipeline"] != 4
+    text = WANTED + 'plan: {strategy: "mine:one_pipeline"}\n'
+    assert search(folder, text, "mine") == 0
+    plans = [row["design"]["plan"] for row in read_designs("mine")]
+    assert plans and all(plan["pipeline"] == 4 and plan["tensor"] <= 2 for plan in plans)
+    by_values = WANTED + "plan: {pipeline: 4, tensor: [1, 2]}\n"
+    assert search(folder, by_values, "values") == 0
+    assert (folder / "mine" / "designs.json").read_bytes() == (folder / "values" / "designs.json").read_bytes()
+    assert json.loads((folder / "mine" / "manifest.json").read_text())["strategy"] == "mine:one_pipeline"
+
+
+def test_a_strategy_of_an_installed_package_and_a_record_of_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search(folder, WANTED + 'plan: {strategy: "mine:one_pipeline"}\n', "mine") == 0
+    assert main(["pareto", "mine"]) == BAD_INPUT
+    assert "--plugin mine:one_pipeline" in capsys.readouterr().err
+    assert main(["pareto", "mine", "--plugin", "mine:one_pipeline"]) == 0
+    point = EntryPoint("strategy.pipelined", "mine:one_pipeline", registry.GROUP)
+    monkeypatch.setattr(registry, "_entry_points", lambda: (point,))
+    assert search(folder, WANTED + "plan: {strategy: pipelined}\n") == 0
+    assert main(["pareto", "out"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("mine:numbers", "a mask"), ("mine:number", "a function of plans"), ("nothing", "a strategy")],
+)
+def test_what_is_no_strategy_is_one_message(
+    folder: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert search(folder, WANTED + f'plan: {{strategy: "{name}"}}\n') == BAD_INPUT
+    found = capsys.readouterr().err
+    assert said in found and len(found.splitlines()) == 1
+    assert search(folder, WANTED.replace("nested", "joint") + 'plan: {strategy: "mine:one_pipeline"}\n') == BAD_INPUT
+
+
+def test_a_strategy_keeps_its_contract_where_it_looks_at_each_plan_alone(folder: Path) -> None:
+    import mine
+
+    workload = dse.networks.gpt3_13b()
+    check_strategy(mine.one_pipeline, workload=workload, devices=8)
+    with pytest.raises(AssertionError, match="alone"):
+        check_strategy(mine.half, workload=workload, devices=8)

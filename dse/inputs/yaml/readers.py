@@ -13,6 +13,7 @@ from typing import Any, Literal
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.base.units import UnitError, example, parse_exact, read_number
 from dse.evaluation import metrics
+from dse.exploration.plans import Strategy
 from dse.exploration.searchers import Plugged
 from dse.inputs import plugins
 from dse.inputs.registry import attempt, plugin_names, resolve
@@ -30,6 +31,7 @@ __all__ = [
     "Quantity",
     "Reader",
     "Row",
+    "Rule",
     "Sampler",
     "Scalar",
     "Text",
@@ -366,6 +368,25 @@ class Sampler:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """A rule for the plans that are looked at, as `module:attribute` or the name of a plug-in."""
+
+    allowed: str = "the name of a strategy"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return Text().schema
+
+    def read(self, value: Any, catalog: Catalog) -> Strategy:
+        name = Text(self.allowed).read(value, catalog)
+        try:
+            return plugins.strategy(name, data=catalog.data)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
+
+
+@dataclass(frozen=True)
 class Probed:
     """A field whose bounds only its model knows: the model itself is asked whether it takes the value."""
 
@@ -412,4 +433,4 @@ def refusal(model: Any, name: str, value: Any) -> str:
     return ""
 
 
-Reader = Quantity | Choice | Flag | Text | Row | Named | Metric | Sampler | Probed
+Reader = Quantity | Choice | Flag | Text | Row | Named | Metric | Sampler | Rule | Probed

@@ -55,6 +55,7 @@ from dse.inputs.yaml.readers import (
     Probed,
     Quantity,
     Reader,
+    Rule,
     Sampler,
     Scalar,
     Text,
@@ -139,7 +140,12 @@ TrainingSection = make_section(
     "training",
     {item.name: optional(one(_probed(Training, item.name)), item.name) for item in fields(Training)},
 )
-PlanSearch = make_section("PlanSearch", "plan", {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()})
+PlanSearch = make_section(
+    "PlanSearch",
+    "plan",
+    {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()}
+    | {"strategy": optional(one(Rule()), "a rule of your own for the plans that are looked at: module:attribute")},
+)
 PlanDesign = make_section("PlanDesign", "plan", {n: optional(one(_plan_reader(n)), n) for n in Plan.names()})
 WorkloadSection = make_section(
     "WorkloadSection",
@@ -354,6 +360,9 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     chip, cluster = values.pop("chip"), values["cluster"]
     values = _common(values, catalog, chip.base)
     raise_faults(_precision_faults(values, chip.base) + price_faults(values, cluster, chip.choices, catalog))
+    if "strategy" in (values.get("plan") or {}):
+        values["plan"] = dict(values["plan"])
+        values["strategy"] = values["plan"].pop("strategy")
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
     if not settings.inner_objective:
         settings = replace(settings, inner_objective=values["objectives"][0])
