@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dse.api.several import search_several
     from dse.base import units
     from dse.evaluation.design import Design
+    from dse.evaluation.metrics import Metric
     from dse.evidence.benchmark import bench
     from dse.evidence.calibration import constants as calibration
     from dse.evidence.validation.validate import validate
@@ -57,6 +58,7 @@ _HOMES = {
     "Design": "dse.evaluation.design:Design",
     "Graph": "workloads.graph:Graph",
     "GraphNetwork": "workloads.graph_network:GraphNetwork",
+    "Metric": "dse.evaluation.metrics:Metric",
     "Plan": "workloads.plan:Plan",
     "PlanSpace": "dse.exploration.plans:PlanSpace",
     "Stack": "hw_models.stack:Stack",
@@ -94,6 +96,7 @@ __all__ = [
     "Design",
     "Graph",
     "GraphNetwork",
+    "Metric",
     "Plan",
     "PlanSpace",
     "Stack",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dse.exploration.run import run
 from dse.exploration.settings import Progress, SearchResult, Settings
 from dse.exploration.workers import Shared, processors
+from dse.inputs import plugins
 from dse.inputs.spec import SearchSpec
 from dse.insight.front_intervals import FrontIntervals, front_intervals
 from dse.problem.build import preset_rows, problem_of
@@ -43,6 +44,7 @@ def search(
     out: str | Path | None = None,
     budget: int | None = None,
     seed: int | None = None,
+    sampler: str | Callable[..., Any] | None = None,
     timeout: float | None = None,
     jobs: int | None = None,
     storage: str = "auto",
@@ -52,13 +54,15 @@ def search(
 
     spec      a specification, the path of a YAML file, or the name of a shipped one ("quickstart")
     budget    hardware rows to evaluate; seed, timeout [s]: as in the file unless given
+    sampler   who proposes hardware: a name (also `module:attribute`, `optuna:NAME`), or what makes one of a space
     jobs      processes; None: one a processor.  The result does not depend on it.
     """
     if not isinstance(spec, SearchSpec):
         from dse.inputs.yaml.load import load_search  # start-up: pydantic and yaml take longer than the rest together
 
         spec = load_search(spec)
-    given = {"budget": budget, "seed": seed, "timeout": timeout}
+    proposer = None if sampler is None else plugins.sampler(sampler)
+    given = {"budget": budget, "seed": seed, "timeout": timeout, "sampler": proposer}
     # the report, and the manifest written from it, say what was searched, not what the file had said
     chosen = replace(spec.search, **{name: value for name, value in given.items() if value is not None})
     spec = replace(spec, search=chosen)
@@ -83,10 +87,10 @@ def run_with(
 ) -> SearchResult:  # fmt: skip
     """Run a search with `jobs` processes, None: one a processor; plans are enumerated once, for all to inherit."""
     workers = processors() if jobs is None else jobs
+    if hasattr(problem, "prepare") and (workers > 1 or getattr(problem, "strategy", None)):
+        problem.prepare()  # a strategy that says nothing useful is an error of the user's, not of every row
     if workers <= 1:
         return run(problem, settings, out=out, progress=progress)
-    if hasattr(problem, "prepare"):
-        problem.prepare()
     shared = Shared(problem, workers)
     try:
         return run(shared, settings, out=out, progress=progress)

@@ -32,7 +32,8 @@ def search_several(
 ) -> SeveralReport:  # fmt: skip
     """Each network alone, then one chip for all; every search has the budget and seed of the file.
 
-    KeyboardInterrupt where a search was interrupted: nothing finished is lost, and the same call continues."""
+    KeyboardInterrupt where a search was interrupted, OSError where the machine left rows without an answer:
+    nothing finished is lost, and the same call continues."""
     names = [workload.network.name for workload in spec.workloads]
     problems = []
     if len(set(names)) != len(names):
@@ -50,6 +51,10 @@ def search_several(
         alone[name] = search(one, out=own, jobs=jobs, storage=storage, progress=progress)
         if alone[name].result.stopped == "interrupted":
             raise KeyboardInterrupt  # what is finished is recorded, and the same call goes on there
+        missing = alone[name].result.missing
+        if missing:  # its own best chip is not known yet
+            cause = missing[0]["cause"]
+            raise OSError(f"{name}: {len(missing)} hardware rows have no answer (try again: the same call); {cause}")
     lacking = [name for name, report in alone.items() if not len(report)]
     if lacking:
         found = Problem(", ".join(lacking), "networks that fit some chip of the space", "workloads", spec.path)

@@ -15,6 +15,7 @@ from dse.command.json_output import print_json
 from dse.command.parser import Options
 from dse.command.search import search_plain
 from dse.evaluation.result import METRICS
+from dse.inputs.spec import SearchSpec
 from dse.insight.front_intervals import front_intervals
 from dse.present.text.search import intervals_text, nothing_fits_text
 from dse.problem.filter import filtered
@@ -26,11 +27,12 @@ __all__ = ["run"]
 
 def run(options: Options) -> int:
     """Filter what a search recorded, and print or write the front of the rest."""
-    where = [_limit(text) for text in options.where]
-    objectives = None if options.objectives is None else [_metric(name) for name in options.objectives.split(",")]
     if options.to:
         check_out(options.to)
     report = load_report(options.out)
+    where = [_limit(text, report.spec) for text in options.where]
+    named = options.objectives
+    objectives = None if named is None else [_metric(name, report.spec, "--objectives") for name in named.split(",")]
     chosen = filtered(report, where, objectives)
     intervals = front_intervals(chosen) if options.uncertainty else None
     frame = front_frame(chosen, intervals)
@@ -56,23 +58,23 @@ def run(options: Options) -> int:
 _RULE = re.compile(r"\s*([\w.]+)\s*(<=|>=)\s*(\S.*)")
 
 
-def _limit(text: str) -> tuple[str, str, float]:
+def _limit(text: str, spec: SearchSpec) -> tuple[str, str, float]:
     """`die_area <= 600 mm2` as metric, relation and bound in base SI."""
     match = _RULE.fullmatch(text)
     if not match:
         raise ConfigError([Problem(f'"{text}"', "METRIC <= BOUND or METRIC >= BOUND, with its unit", field="--where")])
-    name = _metric(match[1], "--where")
+    name = _metric(match[1], spec, "--where")
     try:
-        return name, match[2], parse(match[3], METRICS[name][0])
+        return name, match[2], parse(match[3], spec.unit_of(name))
     except UnitError as error:
         fault = Problem(error.found, error.allowed, field=f"--where {name}", nearest=error.nearest, hint=error.hint)
         raise ConfigError([fault]) from None
 
 
-def _metric(name: str, flag: str = "--objectives") -> str:
-    found = name.strip()
-    if found not in METRICS:
-        raise ConfigError([Problem(f'"{found}"', ", ".join(METRICS), field=flag, nearest=nearest(found, METRICS))])
+def _metric(name: str, spec: SearchSpec, flag: str) -> str:
+    found, known = name.strip(), [*METRICS, *(metric.name for metric in spec.metrics)]
+    if found not in known:
+        raise ConfigError([Problem(f'"{found}"', ", ".join(known), field=flag, nearest=nearest(found, known))])
     return found
 
 

@@ -82,10 +82,10 @@ def _search_several(options: Options, spec: SearchSpec, out: Path, shown: Shown)
     if report.result.stopped == "interrupted":
         print("interrupted: nothing that finished is lost; continue with the same command", file=sys.stderr)
         return INTERRUPTED
-    lacking = [one for one in (report.result, *(r.result for r in report.alone.values())) if one.missing]
-    for one in lacking:
-        print(missing_words(one), file=sys.stderr)
-    return FAILED if lacking else 0 if len(report) else NOTHING_FITS
+    if report.result.missing:
+        print(missing_words(report.result), file=sys.stderr)
+        return FAILED
+    return 0 if len(report) else NOTHING_FITS
 
 
 def _print_search(

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from dse.exploration.searchers import distinct, neighbours, unvisited
+from dse.exploration.searchers import called, distinct, neighbours, unvisited
 from dse.exploration.variables import Floats, Integers, Objective, Space
 
-__all__ = ["SAMPLERS", "OptunaSearcher", "StudyMirror"]
+__all__ = ["SAMPLERS", "OptunaSearcher", "StudyMirror", "sampler_classes"]
 
 SAMPLERS = ("nsga2", "tpe", "qmc", "random")
 
@@ -36,7 +36,7 @@ _PASSING = ("constraints", "tpe:relative_params", "fixed_params")
 
 
 class OptunaSearcher:
-    """A named Optuna sampler that never proposes a row twice.
+    """An Optuna sampler, by name or by its class, that never proposes a row twice.
 
     A repeated proposal is told its known value at once; after `repeats` of them in a batch (default: the batch
     size) the batch is filled with random unvisited rows.
@@ -52,14 +52,14 @@ class OptunaSearcher:
         objectives: int,
         constraints: Sequence[str] = (),
         *,
-        sampler: str = "nsga2",
+        sampler: str | Callable[..., optuna.samplers.BaseSampler] = "nsga2",
         seed: int = 0,
         presets: Any = None,
         population: int = 50,
         repeats: int | None = None,
         local: float = 0.5,
     ) -> None:
-        if sampler not in SAMPLERS:
+        if isinstance(sampler, str) and sampler not in SAMPLERS:
             raise ValueError(f"sampler: found {sampler!r}, allowed: {', '.join(SAMPLERS)}")
         self._space, self._constraints = space, tuple(constraints)
         self._sampler, self._seed, self._population = sampler, seed, population
@@ -149,6 +149,9 @@ class OptunaSearcher:
             return optuna.samplers.TPESampler(multivariate=True, seed=seed)
         if self._sampler == "qmc":
             return optuna.samplers.QMCSampler(scramble=True, seed=self._seed, warn_independent_sampling=False)
+        if callable(self._sampler):
+            made: optuna.samplers.BaseSampler = called(self._sampler, seed=seed)
+            return made
         return optuna.samplers.RandomSampler(seed=seed)
 
     def _enqueue(self, row: Integers) -> None:
@@ -268,6 +271,13 @@ class StudyMirror:
                         trial.set_constraint(name, number)
                 self._study.add_trial(trial)
                 self.count += 1
+
+
+def sampler_classes() -> dict[str, type[optuna.samplers.BaseSampler]]:
+    """Optuna's own samplers by the name of their class."""
+    base = optuna.samplers.BaseSampler
+    found = {name: getattr(optuna.samplers, name) for name in optuna.samplers.__all__ if name != base.__name__}
+    return {name: one for name, one in found.items() if isinstance(one, type) and issubclass(one, base)}
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

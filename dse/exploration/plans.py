@@ -17,7 +17,7 @@ The rule of enumeration (docs/models/plans.md):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -105,6 +105,26 @@ class PlanTable:
     def select(self, which: np.ndarray) -> PlanTable:
         """The plans of a mask or of row numbers."""
         return PlanTable({name: column[which] for name, column in self.columns.items()})
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A rule of the user's own for the plans that are looked at.
+
+    name   what it goes by
+    keep   plans as whole-number columns (P,) by field (choices by their number, as `Plan` holds them) -> which are
+           looked at, a mask (P,); each plan by itself"""
+
+    name: str
+    keep: Callable[[Mapping[str, np.ndarray]], Any]
+
+    def chosen(self, table: PlanTable) -> PlanTable:
+        """The plans of a table that are looked at."""
+        mask = np.asarray(self.keep(dict(table.columns)))
+        if mask.shape != (len(table),) or mask.dtype != bool:
+            found = f"{mask.dtype} of shape {mask.shape}"
+            raise ValueError(f"strategy {self.name}: found {found}, allowed: a mask, bool of shape ({len(table)},)")
+        return table.select(mask)
 
 
 def plan_of(columns: Mapping[str, np.ndarray]) -> Plan:
@@ -301,4 +321,4 @@ def _balanced_differs(pipeline: int, layers: int) -> bool:
     return stage_layers(pipeline, layers, 1) != stage_layers(pipeline, layers, 0)
 
 
-__all__ = ["PlanSpace", "PlanTable", "divisors", "enumerate_plans", "plan_of", "stage_layers"]
+__all__ = ["PlanSpace", "PlanTable", "Strategy", "divisors", "enumerate_plans", "plan_of", "stage_layers"]

@@ -18,10 +18,11 @@ from dse.evaluation.chip_facts import ChipFacts
 from dse.evaluation.design import CORES_RULE, POWER_RULE, Design, chip_violations
 from dse.evaluation.evaluate import evaluate
 from dse.evaluation.memory import memory
+from dse.evaluation.metrics import Metric
 from dse.evaluation.ownership import chip_metrics
 from dse.evaluation.stages import blocks_by_place, layer_counts, sharing, stages, strides
 from dse.evaluation.violations import DEVICES_RULE, PLAN_RULES
-from dse.exploration.plans import PlanSpace, PlanTable, enumerate_plans, plan_of
+from dse.exploration.plans import PlanSpace, PlanTable, Strategy, enumerate_plans, plan_of
 from dse.exploration.sweep import Goals, Layouts, Piece, sweep
 from dse.exploration.variables import Integers, Objective, Outcome, Space, Variable
 from hw_models.chip import Chip
@@ -183,10 +184,15 @@ class _Common:
             "global_batch": scene.workload.global_batch,
             "objectives": [[o.name, o.direction] for o in self.goals.objectives],
             "limits": [list(limit) for limit in self.goals.limits],
+            **({"metrics": [_described(metric) for metric in self.goals.custom]} if self.goals.custom else {}),
             "plans": _plain(self.plan_space),
             **fixed,
             "constants": _digest(json.dumps(self.constants, sort_keys=True, default=str)),
         }
+
+
+def _described(metric: Metric) -> list[Any]:
+    return [metric.name, metric.unit, metric.better, list(metric.needs)]
 
 
 def _digest(text: str) -> str:
@@ -229,8 +235,14 @@ class NestedProblem(_Common):
     """A row is a chip and a cluster; its answer is the exact front over every plan."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        self.strategy: Strategy | None = options.pop("strategy", None)
         super().__init__(*args, **options)
         self._plans: dict[int, Plans] = {}
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Everything an archived answer depends on."""
+        own = {} if self.strategy is None else {"strategy": self.strategy.name}
+        return super().fingerprint() | own
 
     @property
     def designs(self) -> int:
@@ -256,6 +268,8 @@ class NestedProblem(_Common):
         """All plans on `devices` devices; which of them fit a chip is known before anything is priced."""
         if devices not in self._plans:
             table = enumerate_plans(self.scene.workload, devices, self.plan_space)
+            if self.strategy is not None:
+                table = self.strategy.chosen(table)
             needed = self._needed(table)
             chip = self.scene.chip
             stacks = self._values("chip.hbm_stacks", chip.hbm_stacks)
@@ -369,7 +383,7 @@ class JointProblem(_Common):
             result = evaluate(design)
             shape = (len(hardware.rows),)
             violations = {n: np.broadcast_to(v.reshape(-1), shape) for n, v in self.goals.violations(result).items()}
-            wanted = [np.broadcast_to(result.metrics[o.name].reshape(-1), shape) for o in self.objectives]
+            wanted = [np.broadcast_to(self.goals.column(result, o.name).reshape(-1), shape) for o in self.objectives]
             found = np.stack(wanted, axis=-1)
             numbers = np.stack([np.broadcast_to(getattr(plan, name), shape) for name in Plan.names()], axis=-1)
             for i, row in enumerate(hardware.rows):

@@ -22,7 +22,13 @@ import numpy as np
 
 from dse.exploration.answers import Answers, answers, joined
 from dse.exploration.archive import Archive, Chunk, pack, plain, refuse_difference, take
-from dse.exploration.searchers import ExhaustiveSearcher, QuasiRandomSearcher, RandomSearcher, distinct
+from dse.exploration.searchers import (
+    ExhaustiveSearcher,
+    Plugged,
+    QuasiRandomSearcher,
+    RandomSearcher,
+    distinct,
+)
 from dse.exploration.settings import OPTUNA, SAMPLERS, Progress, SearchResult, Settings
 from dse.exploration.tally import FAULTS_SHOWN, Tally
 from dse.exploration.variables import Floats, Integers, Objective, Outcome, Problem
@@ -183,6 +189,10 @@ class _Search:
         if hasattr(self.searcher, "focus"):
             self.searcher.focus(self.front_before)
         rows: Integers = self.searcher.ask(asked)
+        if isinstance(self.settings.sampler, Plugged):
+            rows = self.problem.space.check(rows) if len(rows) else distinct(self.problem.space, None)
+            if len(rows) > asked:
+                raise ValueError(f"sampler {self.settings.sampler}: found {len(rows)} rows, allowed: at most {asked}")
         return rows
 
     def _evaluate_batch(self, rows: Integers, asked: int, ended: Callable[[], str]) -> str:
@@ -334,7 +344,9 @@ def _searcher(problem: Problem, settings: Settings, mode: str) -> Any:
         if space.size >= 2**63:
             raise ValueError(f"mode: found exhaustive with {space.size} rows, allowed: fewer than 2^63")
         return ExhaustiveSearcher(space)
-    if not isinstance(settings.sampler, str):
+    if isinstance(settings.sampler, Plugged) and not settings.sampler.is_optuna:
+        return settings.sampler.searcher(space, settings.seed, presets)
+    if not isinstance(settings.sampler, (str, Plugged)):
         return settings.sampler
     if settings.sampler == "random":
         return RandomSearcher(space, settings.seed, presets=presets)
@@ -343,21 +355,27 @@ def _searcher(problem: Problem, settings: Settings, mode: str) -> Any:
     from dse.exploration.optuna_searcher import OptunaSearcher  # start-up: importing Optuna takes most of a second
 
     return OptunaSearcher(
-        space, len(problem.objectives), problem.constraints, sampler=settings.sampler, seed=settings.seed,
+        space, len(problem.objectives), problem.constraints, seed=settings.seed,
+        sampler=settings.sampler.make if isinstance(settings.sampler, Plugged) else settings.sampler,
         presets=presets, population=max(settings.batch or 50, 2), local=settings.local,
     )  # fmt: skip
+
+
+def _by_optuna(settings: Settings) -> bool:
+    sampler = settings.sampler
+    return sampler.is_optuna if isinstance(sampler, Plugged) else sampler in OPTUNA
 
 
 def _fingerprint(problem: Problem, settings: Settings, mode: str) -> dict[str, Any]:
     """What must be equal for an old record to be continued.  Budget and timeout may change."""
     search: dict[str, Any] = {"mode": mode}
     if mode == "search":
-        named = isinstance(settings.sampler, str)
+        named = isinstance(settings.sampler, (str, Plugged))
         search |= {
-            "sampler": settings.sampler if named else type(settings.sampler).__name__,
+            "sampler": str(settings.sampler) if named else type(settings.sampler).__name__,
             "seed": settings.seed,
             "batch": _batch_size(settings, mode),
-            "local": settings.local if settings.sampler in OPTUNA else 0,
+            "local": settings.local if _by_optuna(settings) else 0,
             "inner_objective": problem.objectives[_inner(problem, settings)].name,
             "presets": distinct(problem.space, settings.presets).tolist(),
         }
@@ -378,7 +396,7 @@ def _mirror(
 ) -> StudyMirror | None:
     url = settings.storage
     if url == "auto":
-        if out is None or settings.sampler not in OPTUNA:
+        if out is None or not _by_optuna(settings):
             return None
         url = str(Path(out) / "optuna-journal.log")
     if url == "none":

@@ -7,7 +7,11 @@ so a search that is resumed proposes what the uninterrupted one would have.
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +19,10 @@ from numpy.typing import NDArray
 
 from dse.exploration.variables import Floats, Integers, Space
 
-__all__ = ["Searcher", "RandomSearcher", "QuasiRandomSearcher", "ExhaustiveSearcher", "neighbours", "unvisited"]
+__all__ = [
+    "ExhaustiveSearcher", "Plugged", "QuasiRandomSearcher", "RandomSearcher", "Searcher", "called", "distinct",
+    "neighbours", "unvisited",
+]  # fmt: skip
 
 # Up to this many points the unvisited ones are listed when random draws keep hitting visited ones.
 _LISTED = 2**22
@@ -36,6 +43,40 @@ class Searcher(Protocol):
     def ask(self, n: int) -> Integers: ...
 
     def tell(self, rows: Integers, values: Floats, violations: Floats) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plugged:
+    """A searcher of the user's own: the name it goes by, and the class or function that makes a new one.
+
+    make   `make(space)`; where it takes `seed` or `presets` (rows to ask first) it gets those of the search.
+           Or a class of Optuna's samplers: a new one for every batch, seeded by it where it takes a seed"""
+
+    name: str
+    make: Callable[..., Any]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_optuna(self) -> bool:
+        """Whether it is a sampler of Optuna; a class of one exists only where Optuna was imported."""
+        optuna = sys.modules.get("optuna")
+        return optuna is not None and isinstance(self.make, type) and issubclass(self.make, optuna.samplers.BaseSampler)
+
+    def searcher(self, space: Space, seed: int, presets: Any) -> Searcher:
+        """A new searcher for a space."""
+        made = called(self.make, space, seed=seed, presets=presets)
+        if not isinstance(made, Searcher):
+            raise ValueError(f"sampler {self.name}: found {type(made).__name__}, allowed: an object with ask and tell")
+        return made
+
+
+def called(make: Callable[..., Any], *arguments: Any, **offered: Any) -> Any:
+    """`make` of the arguments, and of those offered by name that it takes."""
+    parameters = inspect.signature(make).parameters
+    any_name = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return make(*arguments, **{name: value for name, value in offered.items() if any_name or name in parameters})
 
 
 class RandomSearcher:

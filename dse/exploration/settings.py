@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dse.exploration.archive import Archive
-from dse.exploration.searchers import Searcher
+from dse.exploration.searchers import Plugged, Searcher
 from dse.exploration.variables import Floats, Integers
 
 __all__ = ["OPTUNA", "SAMPLERS", "Progress", "SearchResult", "Settings"]
@@ -25,7 +25,8 @@ class Settings:
 
     mode              search: the sampler proposes; exhaustive: every row; auto: exhaustive when the number of
                       designs is at most `exhaustive_limit` (a size, never a timing), else search
-    sampler           a name of SAMPLERS, or a new object with `ask` and `tell` (which sees to presets and seed itself)
+    sampler           a name of SAMPLERS, a searcher of the user's own (`Plugged`), or a new object with `ask` and
+                      `tell` (which sees to presets and seed itself)
     budget            hardware rows to evaluate; does not limit an exhaustive search
     seed              batch k of the sampler is seeded by (seed, k)
     timeout           s after which the search stops at the next chunk, or None
@@ -38,7 +39,7 @@ class Settings:
     study_name        name of the Optuna study in that storage"""
 
     mode: str = "search"
-    sampler: str | Searcher = "nsga2"
+    sampler: str | Plugged | Searcher = "nsga2"
     budget: int = 1000
     seed: int = 0
     timeout: float | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from dse.evaluation.design import Design, rows
 from dse.evaluation.evaluate import evaluate_rows
 from dse.evaluation.layout import Layout, lay_out
+from dse.evaluation.metrics import Metric
 from dse.evaluation.result import Result
 from dse.exploration.pareto import non_dominated
 from dse.exploration.plans import PlanTable
@@ -29,19 +30,29 @@ PLANS = 8192
 
 @dataclass(frozen=True)
 class Goals:
-    """What is wanted: objectives, and limits on metrics as (metric, "<=" or ">=", value)."""
+    """What is wanted: objectives, and limits on metrics as (metric, "<=" or ">=", value).
+
+    custom   metrics of the user's own that objectives and limits name"""
 
     objectives: tuple[Objective, ...]
     limits: tuple[tuple[str, str, float], ...] = ()
+    custom: tuple[Metric, ...] = ()
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The metrics that are looked at."""
-        return frozenset((*(objective.name for objective in self.objectives), *(limit[0] for limit in self.limits)))
+        """The metrics of a result that are looked at."""
+        own = {metric.name: metric.needs for metric in self.custom}
+        named = (*(objective.name for objective in self.objectives), *(limit[0] for limit in self.limits))
+        return frozenset(need for name in named for need in own.get(name, (name,)))
+
+    def column(self, result: Result, name: str) -> Any:
+        """One metric of every design, the result's or the user's."""
+        own = next((metric for metric in self.custom if metric.name == name), None)
+        return result.metrics[name] if own is None else own.column(result.metrics)
 
     def values(self, result: Result) -> np.ndarray:
         """Objectives of every design, natural sign (J, ...shape)."""
-        return np.stack([np.broadcast_to(result.metrics[o.name], result.shape) for o in self.objectives])
+        return np.stack([np.broadcast_to(self.column(result, o.name), result.shape) for o in self.objectives])
 
     def signs(self) -> np.ndarray:
         """-1 for objectives that are maximised, so that all are minimised (J,)."""
@@ -52,7 +63,8 @@ class Goals:
         found = dict(result.violations)
         for metric, relation, limit in self.limits:
             scale = abs(limit) if limit else 1.0
-            excess = result.metrics[metric] - limit if relation == "<=" else limit - result.metrics[metric]
+            value = self.column(result, metric)
+            excess = value - limit if relation == "<=" else limit - value
             found[metric] = excess / scale
         return found
 

@@ -51,8 +51,9 @@ def base_cluster(spec: SearchSpec) -> Cluster:
 def goals_of(spec: SearchSpec) -> Goals:
     """Objectives and limits of a search."""
     return Goals(
-        tuple(objective(name) for name in spec.objectives),
+        tuple(objective(name, spec.metrics) for name in spec.objectives),
         tuple((limit.metric, limit.relation, limit.bound) for limit in spec.constraints),
+        spec.metrics,
     )
 
 
@@ -69,10 +70,15 @@ def problem_of(spec: SearchSpec) -> NestedProblem | JointProblem:
     space, plan_space = space_of(spec), PlanSpace(**{name: tuple(values) for name, values in spec.plan.items()})
     used = _constants(spec)
     if spec.search.mode == "joint":
+        if spec.strategy is not None:
+            found = Problem("joint with a strategy", "nested, exhaustive or auto", "search.mode", spec.path)
+            raise ConfigError([found])
         devices = tuple(int(value) for value in spec.cluster.values["devices"])
         space = joint_space(space, workload, devices, plan_space)
         return JointProblem(space, scene, goals_of(spec), plan_space, name=spec.name, constants=used)
-    return NestedProblem(space, scene, goals_of(spec), plan_space, name=spec.name, constants=used)
+    return NestedProblem(
+        space, scene, goals_of(spec), plan_space, name=spec.name, constants=used, strategy=spec.strategy
+    )
 
 
 def _constants(spec: SearchSpec) -> list[dict[str, str]]:

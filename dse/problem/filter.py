@@ -15,7 +15,7 @@ from dse.evaluation.result import METRICS
 from dse.exploration.pareto import non_dominated
 from dse.exploration.settings import SearchResult
 from dse.exploration.variables import Floats, Integers
-from dse.inputs.spec import Constraint
+from dse.inputs.spec import Constraint, SearchSpec
 from dse.problem.build import problem_of
 from dse.problem.rows import metrics_of
 from dse.problem.solved import Solved
@@ -25,9 +25,9 @@ __all__ = ["archived_points", "filtered", "kept_points", "limit_words", "recorde
 Found = TypeVar("Found", bound=Solved)
 
 
-def limit_words(metric: str, relation: str, bound: float) -> str:
-    """A limit in base SI, exact."""
-    return f"{metric} {relation} {bound!r} {METRICS[metric][0]}".strip()
+def limit_words(spec: SearchSpec, metric: str, relation: str, bound: float) -> str:
+    """A limit of a search in base SI, exact."""
+    return f"{metric} {relation} {bound!r} {spec.unit_of(metric)}".strip()
 
 
 def recorded_objectives(result: SearchResult) -> list[str]:
@@ -75,28 +75,30 @@ def filtered(
     where   (metric, "<=" or ">=", bound in base SI)
     The archive keeps what no other plan of its hardware row beats in the objectives of the search, so with other
     objectives the front is the best of those, not of all plans that were looked at; a note says so."""
-    _check_filter(where, objectives)
+    _check_filter(where, objectives, (*METRICS, *(metric.name for metric in report.spec.metrics)))
     limits = [Constraint(name, relation, bound) for name, relation, bound in where]  # type: ignore[arg-type]
     names = tuple(dict.fromkeys(objectives or report.spec.objectives))
     spec = replace(report.spec, objectives=names, constraints=(*report.spec.constraints, *limits))
     chosen = replace(report, spec=spec, problem=problem_of(spec))
     rows, plans, values = kept_points(chosen)
     order = _front_order(rows, plans, values, np.array([o.sign for o in chosen.problem.objectives]))
-    notes = (*report.result.notes, *_filter_notes(where, list(names), recorded_objectives(report.result)))
+    notes = (*report.result.notes, *_filter_notes(spec, where, list(names), recorded_objectives(report.result)))
     result = replace(report.result, rows=rows[order], plans=plans[order], values=values[order], notes=notes)
     return replace(chosen, result=result)
 
 
-def _check_filter(where: Sequence[tuple[str, str, float]], objectives: Sequence[str] | None) -> None:
-    faults = [f"where: found the metric {name!r}" for name, _, _ in where if name not in METRICS]
+def _check_filter(
+    where: Sequence[tuple[str, str, float]], objectives: Sequence[str] | None, known: Sequence[str]
+) -> None:
+    faults = [f"where: found the metric {name!r}" for name, _, _ in where if name not in known]
     relations = [relation for _, relation, _ in where if relation not in ("<=", ">=")]
     faults += [f"where: found the relation {relation!r}, allowed: <=, >=" for relation in relations]
     faults += [f"where: found the bound {bound!r}, allowed: a number" for _, _, bound in where if bound != bound]
-    faults += [f"objectives: found {name!r}" for name in objectives or () if name not in METRICS]
+    faults += [f"objectives: found {name!r}" for name in objectives or () if name not in known]
     if objectives is not None and not objectives:
         faults.append("objectives: found none, allowed: at least one")
     if any("allowed" not in fault for fault in faults):
-        faults.append(f"allowed: {', '.join(METRICS)}")
+        faults.append(f"allowed: {', '.join(known)}")
     if faults:
         raise ValueError("; ".join(faults))
 
@@ -111,10 +113,12 @@ def _front_order(rows: Integers, plans: Integers, values: Floats, signs: Floats)
     return np.asarray(order[np.sort(first)])
 
 
-def _filter_notes(where: Sequence[tuple[str, str, float]], wanted: list[str], recorded: list[str]) -> list[str]:
+def _filter_notes(
+    spec: SearchSpec, where: Sequence[tuple[str, str, float]], wanted: list[str], recorded: list[str]
+) -> list[str]:
     notes = []
     if where:
-        notes.append(f"filtered: only designs with {', '.join(limit_words(*limit) for limit in where)}")
+        notes.append(f"filtered: only designs with {', '.join(limit_words(spec, *limit) for limit in where)}")
     if wanted != recorded:
         notes.append(
             f"front over {', '.join(wanted)} among the designs that were kept for {', '.join(recorded)}; "

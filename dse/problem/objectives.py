@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dse.evaluation.metrics import Metric
 from dse.evaluation.result import METRICS
 from dse.exploration.variables import Objective
 
@@ -12,8 +15,13 @@ MORE_IS_BETTER = (
 )
 
 
-def objective(name: str) -> Objective:
-    """The objective of that name."""
+def objective(name: str, custom: Sequence[Metric] = ()) -> Objective:
+    """The objective of that name, a metric of results or of the user's own."""
+    own = next((metric for metric in custom if metric.name == name), None)
+    if own is not None:
+        if own.better == "none":
+            raise ValueError(f"objective: found {name!r}, of which neither more nor less is better")
+        return Objective(name, "maximize" if own.better == "higher" else "minimize", own.unit)
     if name not in METRICS:
         raise ValueError(f"objective: found {name!r}, allowed: {', '.join(METRICS)}")
     return Objective(name, "maximize" if name in MORE_IS_BETTER else "minimize", METRICS[name][0])

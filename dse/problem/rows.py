@@ -21,7 +21,7 @@ BLOCK = 8192
 
 
 def metrics_of(problem: Any, rows: Integers, plans: Integers) -> dict[str, Floats]:
-    """Every metric (N,) of hardware rows (N, V), each with its own plan (N, P), to the bits of one by one."""
+    """Every metric (N,), also the user's, of rows (N, V), each with its own plan (N, P), to the bits of one by one."""
     found = {name: np.empty(len(rows)) for name in METRICS}
     for block in blocks(len(rows)):
         numbers = plans[block].astype(float)
@@ -33,7 +33,9 @@ def metrics_of(problem: Any, rows: Integers, plans: Integers) -> dict[str, Float
             result = evaluate(hardware.design(np.arange(len(members)), plan, problem.scene, paired=paired))
             for name, column in found.items():
                 column[block.start + members] = result.column(name)
-    return found
+    goals = getattr(problem, "goals", None)
+    own = {metric.name: metric.column(found) for metric in (goals.custom if goals else ())}
+    return found | own
 
 
 def hardware_of(problem: Any, rows: Integers) -> list[Hardware]:

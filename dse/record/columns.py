@@ -94,6 +94,8 @@ def front_columns(report: Solved) -> list[Column]:
     columns += _hardware_columns(problem, result.rows)
     columns += _plan_columns(result.plans)
     columns += [_metric_column(name, metrics[name]) for name in METRICS if name not in wanted]
+    own = {metric.name: metric.unit for metric in report.spec.metrics if metric.name not in wanted}
+    columns += [Column(heading(name, unit), metrics[name]) for name, unit in own.items()]
     return columns + _uncertainty_columns(report)
 
 

@@ -62,13 +62,14 @@ def described(spec: SearchSpec, problem: Any) -> dict[str, Any]:
     return {
         "search": spec.name,
         "mode": chosen.mode,
-        "sampler": chosen.sampler,
+        "sampler": str(chosen.sampler),
         "seed": chosen.seed,
         "budget": chosen.budget,
+        **({} if spec.strategy is None else {"strategy": spec.strategy.name}),
         "timeout [s]": chosen.timeout,
         "inner_objective": chosen.inner_objective or problem.objectives[0].name,
         "objectives": [{"name": o.name, "direction": o.direction, "unit": o.unit} for o in problem.objectives],
-        "constraints": [limit_words(c.metric, c.relation, c.bound) for c in spec.constraints],
+        "constraints": [limit_words(spec, c.metric, c.relation, c.bound) for c in spec.constraints],
         "workload": {
             "network": workload.network.name,
             "sequence": workload.sequence,

@@ -9,20 +9,21 @@ Inputs are seeded columns of prime length, so that a shape that only works by ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dse.exploration.plans import Strategy, enumerate_plans
 from dse.exploration.searchers import Searcher
 from dse.exploration.variables import Space, Variable
 from hw_models.chip import Chip
 from workloads.graph_network import GraphNetwork
-from workloads.network import Network
+from workloads.network import Network, Workload
 from workloads.training import phase_dimensions
 
-__all__ = ["check_compute", "check_link", "check_network", "check_searcher"]
+__all__ = ["check_compute", "check_link", "check_network", "check_searcher", "check_strategy"]
 
 #: Designs in a batch.
 ROWS = 101
@@ -149,6 +150,26 @@ def check_searcher(make: Callable[[Space], Searcher], *, space: Space | None = N
         first.tell(rows, values, violations)
         second.tell(rows, values, violations)
     _claim("a small space is exhausted", len(asked) == chosen.size, f"{len(asked)} of {chosen.size}")
+
+
+def check_strategy(keep: Callable[[Mapping[str, np.ndarray]], Any], *, workload: Workload, devices: int) -> None:
+    """A rule for the plans that are looked at: `keep(columns) -> mask`, tried on every plan of a workload.
+
+    A mask of the plans, the same when asked again and when a plan is asked alone; it leaves the columns as they are and
+    keeps at least one plan.
+    """
+    table = enumerate_plans(workload, devices)
+    columns = {name: column.copy() for name, column in table.columns.items()}
+    kept = Strategy("of check_strategy", keep).chosen(table)
+    changed = [name for name, column in columns.items() if not np.array_equal(table.columns[name], column)]
+    _claim("the columns stay as they are", not changed, changed)
+    _claim("at least one plan is looked at", len(kept) > 0, f"0 of {len(table)}")
+    mask = np.asarray(keep(table.columns))
+    _claim("asked again it says the same", np.array_equal(mask, np.asarray(keep(table.columns))), mask)
+    for row in np.random.default_rng(0).integers(0, len(table), min(ROWS, len(table))).tolist():
+        alone = np.asarray(keep({name: column[row : row + 1] for name, column in table.columns.items()}))
+        same = alone.shape == (1,) and bool(alone[0]) == bool(mask[row])
+        _claim("a plan alone is kept as among others", same, {"row": row, "among others": mask[row], "alone": alone})
 
 
 def _answers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,8 @@ def price_faults(
     """A metric in USD needs a price: without one it would be zero, which looks like the best of all.
 
     What chips cost to make, own and emit follows from their node, which must be one that the cost table knows."""
-    wanted = {*values["objectives"], *(constraint.metric for constraint in values.get("constraints", ()))}
+    named = (*values["objectives"], *(constraint.metric for constraint in values.get("constraints", ())))
+    wanted = {need for item in named for need in ((item,) if isinstance(item, str) else item.needs)}
     made, known = sorted(wanted & set(MADE)), nodes()
     allowed = f"a process whose prices are known, which {', '.join(made)} needs: {', '.join(known)}"
     bad = [process for process in chip["process"] if made and process not in known]

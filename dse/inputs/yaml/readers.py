@@ -12,7 +12,11 @@ from typing import Any, Literal
 
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.base.units import UnitError, example, parse_exact, read_number
-from dse.inputs.registry import attempt, resolve
+from dse.evaluation import metrics
+from dse.exploration.plans import Strategy
+from dse.exploration.searchers import Plugged
+from dse.inputs import plugins
+from dse.inputs.registry import attempt, plugin_names, resolve
 from dse.inputs.spec import Catalog
 
 __all__ = [
@@ -27,11 +31,13 @@ __all__ = [
     "Quantity",
     "Reader",
     "Row",
+    "Rule",
     "Sampler",
     "Scalar",
     "Text",
     "refusal",
     "scalar",
+    "wanted_metric",
 ]
 
 Location = tuple[str | int, ...]
@@ -319,32 +325,32 @@ class Named:
 
 @dataclass(frozen=True)
 class Metric:
-    """The name of a metric of a result, or, where `custom`, an objective as `module:attribute`."""
+    """The name of a metric of a result, or a metric of the user's own as `module:attribute`."""
 
-    custom: bool = False
     allowed: str = "the name of a metric"
 
     @property
     def schema(self) -> dict[str, Any]:
         return Text().schema
 
-    def read(self, value: Any, catalog: Catalog) -> str:
-        name = Text(self.allowed).read(value, catalog)
-        if self.custom and ":" in name:
-            try:
-                resolve("objective", name, {}, data=catalog.data)
-            except ConfigError as error:
-                problem = error.problems[0]
-                raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        elif name not in catalog.metric_units:
-            names = catalog.metric_units
-            raise Invalid(f'"{shorten(name)}"', listed(names), nearest(name, names))
-        return name
+    def read(self, value: Any, catalog: Catalog) -> str | metrics.Metric:
+        return wanted_metric(Text(self.allowed).read(value, catalog), catalog)
+
+
+def wanted_metric(name: str, catalog: Catalog) -> str | metrics.Metric:
+    """The metric of a name; Invalid says what is wrong with it."""
+    if ":" not in name and name not in catalog.metric_units and name not in plugin_names("metric"):
+        raise Invalid(f'"{shorten(name)}"', listed(catalog.metric_units), nearest(name, catalog.metric_units))
+    try:
+        return plugins.metric(name, catalog.metric_units, data=catalog.data)
+    except ConfigError as error:
+        problem = error.problems[0]
+        raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """The name of a searcher, or `module:attribute`."""
+    """The name of a searcher, `module:attribute`, or a sampler of Optuna as `optuna:NAME`."""
 
     allowed: str = "the name of a sampler"
 
@@ -352,14 +358,32 @@ class Sampler:
     def schema(self) -> dict[str, Any]:
         return Text().schema
 
-    def read(self, value: Any, catalog: Catalog) -> str:
+    def read(self, value: Any, catalog: Catalog) -> str | Plugged:
         name = Text(self.allowed).read(value, catalog)
         try:
-            resolve("sampler", name, dict.fromkeys(catalog.samplers), data=catalog.data)
+            return plugins.sampler(name, data=catalog.data)
         except ConfigError as error:
             problem = error.problems[0]
             raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
-        return name
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for the plans that are looked at, as `module:attribute` or the name of a plug-in."""
+
+    allowed: str = "the name of a strategy"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return Text().schema
+
+    def read(self, value: Any, catalog: Catalog) -> Strategy:
+        name = Text(self.allowed).read(value, catalog)
+        try:
+            return plugins.strategy(name, data=catalog.data)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
 
 
 @dataclass(frozen=True)
@@ -409,4 +433,4 @@ def refusal(model: Any, name: str, value: Any) -> str:
     return ""
 
 
-Reader = Quantity | Choice | Flag | Text | Row | Named | Metric | Sampler | Probed
+Reader = Quantity | Choice | Flag | Text | Row | Named | Metric | Sampler | Rule | Probed

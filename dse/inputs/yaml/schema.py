@@ -20,6 +20,7 @@ from pydantic import (
 from dse.base.errors import listed, nearest
 from dse.base.units import example, read_number
 from dse.inputs.networks import as_network, is_network, names_file, read_network, refused_sequence, usual_sequence
+from dse.inputs.registry import plugin_names
 from dse.inputs.spec import (
     Catalog,
     Constraint,
@@ -54,11 +55,13 @@ from dse.inputs.yaml.readers import (
     Probed,
     Quantity,
     Reader,
+    Rule,
     Sampler,
     Scalar,
     Text,
     refusal,
     scalar,
+    wanted_metric,
 )
 from dse.inputs.yaml.sections import (
     Section,
@@ -137,7 +140,12 @@ TrainingSection = make_section(
     "training",
     {item.name: optional(one(_probed(Training, item.name)), item.name) for item in fields(Training)},
 )
-PlanSearch = make_section("PlanSearch", "plan", {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()})
+PlanSearch = make_section(
+    "PlanSearch",
+    "plan",
+    {n: optional(searched(_plan_reader(n)), n) for n in Plan.names()}
+    | {"strategy": optional(one(Rule()), "a rule of your own for the plans that are looked at: module:attribute")},
+)
 PlanDesign = make_section("PlanDesign", "plan", {n: optional(one(_plan_reader(n)), n) for n in Plan.names()})
 WorkloadSection = make_section(
     "WorkloadSection",
@@ -184,20 +192,26 @@ def _constraints(value: Any, info: ValidationInfo) -> tuple[Constraint, ...]:
     read: list[Constraint] = []
     faults: list[Fault] = []
     for metric, bounds in value.items():
-        if metric not in units:
+        if metric not in units and ":" not in metric and metric not in plugin_names("metric"):
             allowed = f"metrics: {listed(units)}"
             faults.append(Fault(f'the unknown metric "{metric}"', allowed, nearest(metric, units), "", (metric,), True))
             continue
+        try:
+            named = wanted_metric(metric, catalog_of(info))
+        except Invalid as error:
+            faults.append(replace(error.fault, location=(metric,), at_key=True))
+            continue
+        unit = units[named] if isinstance(named, str) else named.unit
         for i, item in enumerate(bounds if isinstance(bounds, list) else [bounds]):
             try:
-                read.append(_constraint(metric, item, units[metric]))
+                read.append(_constraint(named, item, unit))
             except Invalid as error:
                 faults.append(error.fault.under(metric, *((i,) if isinstance(bounds, list) else ())))
     raise_faults(faults)
     return tuple(read)
 
 
-def _constraint(metric: str, item: Any, unit: str) -> Constraint:
+def _constraint(metric: Any, item: Any, unit: str) -> Constraint:
     bound = Quantity(unit, low=0)
     sample = example(unit)
     allowed = f'"<= {sample}" or ">= {sample}", a bound {bound.bounds}' + (f" in {unit}" if unit else "")
@@ -256,7 +270,7 @@ SettingsSection = make_section(
         "budget": optional(one(COUNT), "hardware rows to look at"),
         "seed": optional(one(Quantity("", whole=True, low=0)), "of the sampler"),
         "inner_objective": optional(
-            one(Metric(custom=True)), "the plan of a chip that the sampler is told is best by this"
+            one(Metric()), "the plan of a chip that the sampler is told is best by this"
         ),
         "timeout": optional(one(Quantity("s")), "stop after this time [s]"),
     },
@@ -315,7 +329,7 @@ SearchFile = make_section(
             optional_section(PlanSearch, given), "values the plan may take; missing fields take their usual values"
         ),
         "constraints": optional(CONSTRAINTS, "bounds on metrics"),
-        "objectives": (several(Metric(custom=True)), Field(description="what is wanted, each in its own direction")),
+        "objectives": (several(Metric()), Field(description="what is wanted, each in its own direction")),
         "presets": optional(_named_list(CHIP), "chips to start the search from"),
         "search": optional(optional_section(SettingsSection, _settings), "how the space is searched"),
     },
@@ -346,6 +360,9 @@ def read_search(data: Any, catalog: Catalog) -> SearchSpec:
     chip, cluster = values.pop("chip"), values["cluster"]
     values = _common(values, catalog, chip.base)
     raise_faults(_precision_faults(values, chip.base) + price_faults(values, cluster, chip.choices, catalog))
+    if "strategy" in (values.get("plan") or {}):
+        values["plan"] = dict(values["plan"])
+        values["strategy"] = values["plan"].pop("strategy")
     settings: SearchSettings = values.pop("search", None) or SearchSettings()
     if not settings.inner_objective:
         settings = replace(settings, inner_objective=values["objectives"][0])

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
-from dse.evaluation.result import METRICS
 from dse.exploration.problem import NestedProblem
 from dse.exploration.variables import Floats, Integers, Objective, Outcome, Space, Variable
 from dse.insight.front_intervals import FrontIntervals
@@ -69,7 +68,11 @@ def front_data(report: Solved, intervals: FrontIntervals | None = None) -> Front
     """The front of a search, what it beat, what did not fit, and the reference chips under the same rules."""
     result, spec = report.result, report.spec
     references, omitted = _references(report)
-    limits = [f"{c.metric.replace('_', ' ')} {c.relation} {_quantity(c.metric, c.bound)}" for c in spec.constraints]
+    limits = [
+        f"{limit.metric.replace('_', ' ')} {limit.relation} "
+        f"{_quantity(limit.metric, limit.bound, spec.unit_of(limit.metric))}"
+        for limit in spec.constraints
+    ]
     return FrontData(
         objectives=tuple(report.problem.objectives),
         front=result.values,
@@ -170,8 +173,8 @@ def _best(name: str, outcomes: Sequence[Outcome], objectives: Sequence[Objective
     return Reference(name, np.asarray(nearest.miss_objectives), tuple(nearest.miss))
 
 
-def _quantity(name: str, value: float) -> str:
-    return f"{value:.1%}" if name in ("mfu", "hfu") else format_quantity(value, METRICS[name][0])
+def _quantity(name: str, value: float, unit: str) -> str:
+    return f"{value:.1%}" if name in ("mfu", "hfu") else format_quantity(value, unit)
 
 
 def thinned(values: NDArray[Any], most: int) -> NDArray[Any]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from dse.base.units import format_quantity
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
-from dse.evaluation.result import METRICS
+from dse.evaluation.result import METRICS, Result
+from dse.inputs.spec import Constraint, SearchSpec
 from dse.insight.front_uncertainty import front_uncertainty
 from dse.present.text.tables import columns_text, markdown_table, split_text, wrapped
 from dse.present.text.words import (
@@ -111,17 +112,28 @@ def _search_head(report: Solved) -> str:
     counts = [f"{int(count):,}" for count in spec.cluster.values["devices"]]
     devices = f"{' or '.join(counts)} device{'' if counts == ['1'] else 's'}"
     wanted = ", ".join(f"{'more' if o.direction == 'maximize' else 'less'} {o.name}" for o in report.problem.objectives)
-    limits = ["memory fits", *(f"{c.metric} {c.relation} {metric_text(c.metric, c.bound)}" for c in spec.constraints)]
+    limits = ["memory fits", *(f"{c.metric} {c.relation} {_limit(spec, c)}" for c in spec.constraints)]
     return (
         f"{spec.name}: {workload.network.name}, sequence {workload.sequence:,}, "
         f"global batch {workload.global_batch:,}, {devices}; wanted: {wanted}; limits: {'; '.join(limits)}."
     )
 
 
+def _limit(spec: SearchSpec, limit: Constraint) -> str:
+    return metric_text(limit.metric, limit.bound, spec.unit_of(limit.metric))
+
+
+def _value(spec: SearchSpec, found: Result, name: str) -> float:
+    """A metric of a design, of results or of the user's own."""
+    own = next((metric for metric in spec.metrics if metric.name == name), None)
+    return found.value(name) if own is None else float(own.column(found.metrics).reshape(-1)[0])
+
+
 def _meanings(report: Solved) -> str:
     """What each objective is of: one chip or the whole cluster."""
     known = [o.name for o in report.problem.objectives if o.name in METRICS]
-    return "; ".join([*(f"{name}: {METRICS[name][1]}" for name in known), "hardware: one chip"]) + "."
+    own = [f"{metric.name}: {metric.meaning}" for metric in report.spec.metrics]
+    return "; ".join([*(f"{name}: {METRICS[name][1]}" for name in known), *own, "hardware: one chip"]) + "."
 
 
 def _design_table(report: Solved) -> tuple[list[str], list[list[str]]]:
@@ -234,9 +246,10 @@ def miss_words(report: Solved, design: Design, violations: Mapping[str, float]) 
     for name, excess in violations.items():
         if name in limits:
             limit = limits[name]
-            allowed = f"{limit.relation} {metric_text(name, limit.bound)}"
+            allowed = f"{limit.relation} {_limit(report.spec, limit)}"
             off = f"{percent(excess)} too {'much' if limit.relation == '<=' else 'little'}"
-            words.append(f"{name}: {metric_text(name, found.value(name))}, allowed {allowed} ({off})")
+            shown = metric_text(name, _value(report.spec, found, name), report.spec.unit_of(name))
+            words.append(f"{name}: {shown}, allowed {allowed} ({off})")
         elif name == "memory":
             words.append(limit_text("memory", found.value("memory"), float(design.chip.hbm_capacity), "B"))
         else:

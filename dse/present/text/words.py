@@ -131,9 +131,9 @@ def in_bytes(value: float) -> str:
     return f"{value:g} B"
 
 
-def metric_text(name: str, value: float | None) -> str:
-    """A metric with its unit as people read it."""
-    unit = METRICS[name][0]
+def metric_text(name: str, value: float | None, unit: str = "") -> str:
+    """A metric with its unit (of one that results have: its own) as people read it."""
+    unit = METRICS[name][0] if name in METRICS else unit
     if name in ("mfu", "hfu"):
         return percent(value)
     if name == "energy_per_token":
