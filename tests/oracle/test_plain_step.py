@@ -41,6 +41,10 @@ def _ends_in_passes(one: Comparison) -> bool:
     return bool(plan.pipeline > 1 and (plan.zero_stage >= 2 or plan.offload == OFFLOAD.index("all")))
 
 
+def _experts_on_host(one: Comparison) -> bool:
+    return bool(one.layout.body.parameters_expert and one.design.plan.offload == OFFLOAD.index("all"))
+
+
 def _several_stages(one: Comparison) -> bool:
     return bool(one.design.plan.pipeline > 1)
 
@@ -50,6 +54,7 @@ def _several_stages(one: Comparison) -> bool:
 #: some layers   where only some layers of a stage recompute the product takes windows as if all did
 #: ends          embedding and head under ZeRO-2 and 3, or on the host, are fetched on the first stage; the loops fetch
 #:               them on their own
+#: experts       experts' weights on the host are cut by the group of dense weights, by the loops by their own
 #: stages        joules of gradients are the fullest stage's on every stage, the loops sum each stage's own
 OPEN: dict[str, tuple[Callable[[Comparison], bool], ...]] = {
     **dict.fromkeys(
@@ -57,9 +62,9 @@ OPEN: dict[str, tuple[Callable[[Comparison], bool], ...]] = {
          "memory_optimizer", "energy_compute"), (_tables,),
     ),
     "time_expert": (_some_layers_repeat,),
-    "time_shard": (_ends_in_passes,),
+    "time_shard": (_tables, _ends_in_passes, _some_layers_repeat, _experts_on_host),
     "time_data": (_tables, _some_layers_repeat),
-    "time_host": (_tables, _some_layers_repeat, _ends_in_passes),
+    "time_host": (_tables, _some_layers_repeat, _ends_in_passes, _experts_on_host),
     "energy_communication": (_several_stages,),
 }  # fmt: skip
 
