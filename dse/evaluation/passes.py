@@ -201,9 +201,10 @@ def _experts(each: Any, full: Any, windows: Three, switch: Any, efficiency: Any)
     if not np.any(switch > 0):
         return each, windows
     pool, calls = windows[0] + windows[1] + windows[2], 2.0 + full
-    shown, left = hide(calls * each, pool, switch, efficiency)
-    share = np.where(pool > 0, left / np.where(pool > 0, pool, 1.0), 1.0)
-    return shown / calls, (share * windows[0], share * windows[1], share * windows[2])
+    run = switch * np.minimum(calls * each, pool)
+    share = np.where(pool > 0, (pool - run) / np.where(pool > 0, pool, 1.0), 1.0)
+    # what hides is taken from each call: a plan that hides nothing keeps its bits beside plans that do
+    return each - efficiency * (run / calls), (share * windows[0], share * windows[1], share * windows[2])
 
 
 def _data(

@@ -11,7 +11,7 @@ from mixture import MIXTURE
 
 from dse.evaluation.design import Design
 from dse.evaluation.evaluate import evaluate
-from dse.evaluation.passes import hide
+from dse.evaluation.passes import _experts, hide
 from hw_models.cluster import Cluster, Tier
 from hw_models.stacks import stack
 from workloads.network import Workload
@@ -44,3 +44,14 @@ def test_hidden_seconds_never_exceed_the_computation(recompute: str, bandwidth: 
     if zero_stage == 0:  # a gradient reduction also runs beside what other axes expose in the backward pass
         window += hidden.value("time_tensor") + hidden.value("time_expert")
     assert np.isfinite(gone) and 0.0 < gone <= window * (1 + 1e-12)
+
+
+def test_experts_of_a_plan_that_hides_nothing_cost_the_same_bits_beside_one_that_hides_them() -> None:
+    """Three calls of a pass that recomputes: a third of three times x need not be x."""
+    each, full = np.array([0.1, 0.1]), np.array([1.0, 1.0])
+    windows = (np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0]))
+    alone, _ = _experts(each[:1], full[:1], windows, np.array([0.0]), 0.9)
+    mixed, left = _experts(each, full, windows, np.array([0.0, 1.0]), 0.9)
+    assert 3.0 * 0.1 / 3.0 != 0.1 == alone[0] == mixed[0]
+    assert [window[0] for window in left] == [1.0, 2.0, 1.0]
+    assert mixed[1] == pytest.approx(0.01)
