@@ -82,7 +82,7 @@ def hardware_flops(workload: Workload, recompute: Literal["none", "selective", "
     """
     _need_recompute(recompute)
     blocks = [block for block in workload.network.blocks(workload.sequence) if block.recomputed]
-    repeated = sum(block.count * _repeated(recompute, block.flops, block.core_flops) for block in blocks)
+    repeated: int = sum(block.count * _repeated(recompute, block.flops, block.core_flops) for block in blocks)
     return model_flops(workload) + repeated * workload.global_batch
 
 

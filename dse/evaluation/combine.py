@@ -219,7 +219,7 @@ def energies(rows: Rows, layout: Layout, blocks: dict[str, BlockPasses], traffic
     if layout.blocks["lead"].count:
         lead = float(layout.blocks["lead"].count)
         repeated = repeated + lead * at(blocks["lead"].again_energy)
-    moved = _bytes_per_update(rows)
+    moved: Any = _bytes_per_update(rows)
     if np.any(plan.offload > 0):
         moved = np.where(plan.offload > 0, _bytes_to_host(rows), moved)
     compute = work * (at(operators) + repeated) + _updated(layout) * moved * technology.hbm_energy

@@ -56,11 +56,6 @@ class BlockPasses:
     again_energy: Any
 
 
-def exposed(communication: Any, window: Any, hides: Any) -> Any:
-    """Seconds of communication that computation does not hide: c - hides min(c, window)."""
-    return communication - hides * np.minimum(communication, window)
-
-
 def hide(communication: Any, window: Any, switch: Any, efficiency: Any) -> tuple[Any, Any]:
     """Exposed seconds of communication beside a window of computation, and what it leaves of the window.
 
@@ -219,10 +214,10 @@ def _data(
     if place == "first":
         return traffic.fetch_ends.time, traffic.reduce_ends.time
     at = layout.at_pass
-    hides = rows.stack.overlap_efficiency * at["overlap_data"]
     fetch, reduce = _of_layer(traffic, place)
     late = at["reshard"] * fetch.time + reduce.time
-    return exposed(fetch.time, forward, hides), exposed(late, backward, hides)
+    switch, efficiency = at["overlap_data"], rows.stack.overlap_efficiency
+    return hide(fetch.time, forward, switch, efficiency)[0], hide(late, backward, switch, efficiency)[0]
 
 
 def _of_layer(traffic: Traffic, place: str) -> tuple[Call, Call]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dse.base.errors import ConfigError, Problem, listed, nearest, shorten
 from dse.base.units import UnitError, example, parse_exact, read_number
@@ -295,11 +295,7 @@ class Named:
         known = getattr(catalog, self.group)
         if self.load and name not in known and self.is_file(name, catalog.folder):
             return self._loaded(name, catalog.folder)
-        try:
-            found = self.adapt(resolve(self.kind, name, known, data=catalog.data), name)
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
+        found = _plugged(lambda: self.adapt(resolve(self.kind, name, known, data=catalog.data), name))
         return found if self.accepts(found) else self._made(found, name)
 
     def _loaded(self, name: str, folder: str) -> Any:
@@ -341,8 +337,16 @@ def wanted_metric(name: str, catalog: Catalog) -> str | metrics.Metric:
     """The metric of a name; Invalid says what is wrong with it."""
     if ":" not in name and name not in catalog.metric_units and name not in plugin_names("metric"):
         raise Invalid(f'"{shorten(name)}"', listed(catalog.metric_units), nearest(name, catalog.metric_units))
+    return _plugged(lambda: plugins.metric(name, catalog.metric_units, data=catalog.data))
+
+
+Found = TypeVar("Found")
+
+
+def _plugged(find: Callable[[], Found]) -> Found:
+    """What a lookup of plug-ins finds; its fault becomes one of the field that is read."""
     try:
-        return plugins.metric(name, catalog.metric_units, data=catalog.data)
+        return find()
     except ConfigError as error:
         problem = error.problems[0]
         raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
@@ -360,11 +364,7 @@ class Sampler:
 
     def read(self, value: Any, catalog: Catalog) -> str | Plugged:
         name = Text(self.allowed).read(value, catalog)
-        try:
-            return plugins.sampler(name, data=catalog.data)
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
+        return _plugged(lambda: plugins.sampler(name, data=catalog.data))
 
 
 @dataclass(frozen=True)
@@ -379,11 +379,7 @@ class Rule:
 
     def read(self, value: Any, catalog: Catalog) -> Strategy:
         name = Text(self.allowed).read(value, catalog)
-        try:
-            return plugins.strategy(name, data=catalog.data)
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise Invalid(problem.found, problem.allowed, problem.nearest, problem.hint) from error
+        return _plugged(lambda: plugins.strategy(name, data=catalog.data))
 
 
 @dataclass(frozen=True)
