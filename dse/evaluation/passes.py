@@ -88,7 +88,7 @@ def block_passes(rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, p
     keys, windows = _keys(rows, layout, priced, traffic, place, (forward, backward, repeated), full)
     exchanges, efficiency = number * traffic.exchange.time, rows.stack.overlap_efficiency
     parts = (ends[0] * exchanges, ends[1] * exchanges, (full + regathered) * exchanges)
-    across, windows = _each(parts, windows, at["overlap_tensor"], efficiency)
+    across, windows = _hide_each(parts, windows, at["overlap_tensor"], efficiency)
     each = 2.0 * float(block.routed > 0) * traffic.tokens.time
     tokens, windows = _experts(each, full, windows, at["overlap_expert"], efficiency)
     data = _data(rows, layout, traffic, place, windows[0], windows[1] + windows[2])
@@ -161,11 +161,11 @@ def _repeated(layout: Layout, priced: Priced, place: str) -> tuple[Any, Any, Any
     return seconds, joules, operators
 
 
-#: Of a pass forward, backward and repeated before it.
-Three = tuple[Any, Any, Any]
+#: A quantity of the forward pass, the backward pass, and what recomputation repeats before it.
+ByPass = tuple[Any, Any, Any]
 
 
-def _each(parts: Three, windows: Three, switch: Any, efficiency: Any) -> tuple[Three, Three]:
+def _hide_each(parts: ByPass, windows: ByPass, switch: Any, efficiency: Any) -> tuple[ByPass, ByPass]:
     """Each exchange beside its own pass: what is exposed, and what is left of the windows."""
     (a, x), (b, y), (c, z) = (
         hide(part, window, switch, efficiency) for part, window in zip(parts, windows, strict=True)
@@ -174,8 +174,8 @@ def _each(parts: Three, windows: Three, switch: Any, efficiency: Any) -> tuple[T
 
 
 def _keys(
-    rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str, windows: Three, full: Any
-) -> tuple[Three, Three]:
+    rows: Rows, layout: Layout, priced: Priced, traffic: Traffic, place: str, windows: ByPass, full: Any
+) -> tuple[ByPass, ByPass]:
     """Exposed exchange of keys and values: forward once; backward again, and their gradients back."""
     if layout.messages.keys is None or not layout.blocks[place].context_exchange:
         return (0.0, 0.0, 0.0), windows
@@ -183,7 +183,7 @@ def _keys(
     once = traffic.keys.time
     # the backward pass of attention is at least twice its forward pass
     behind = tuple(np.minimum(share * core, window) for share, window in zip((1.0, 2.0, 1.0), windows, strict=True))
-    shown, left = _each(
+    shown, left = _hide_each(
         (once, 2.0 * once, full * once), (behind[0], behind[1], behind[2]), layout.at_pass["context_ring"],
         rows.stack.overlap_efficiency,
     )  # fmt: skip
@@ -191,7 +191,7 @@ def _keys(
     return shown, (rest[0], rest[1], rest[2])
 
 
-def _experts(each: Any, full: Any, windows: Three, switch: Any, efficiency: Any) -> tuple[Any, Three]:
+def _experts(each: Any, full: Any, windows: ByPass, switch: Any, efficiency: Any) -> tuple[Any, ByPass]:
     """Exposed seconds of a pass's all-to-alls, which run beside any pass of another micro-batch."""
     if not np.any(switch > 0):
         return each, windows
